@@ -1,0 +1,218 @@
+"""Named models, devices, clusters and problems, and everything that reads a problem from a name.
+
+A problem is named by a file, by a shipped name, or as ``MODEL@CLUSTER``, where each side is again a
+shipped name or a file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from nest_opt.errors import Complaint, InputError
+from nest_opt.files import canonical_json, complaints_of, read_json
+from nest_opt.problem import FORMAT, Cluster, ConfigModel, LayersModel, Model, Problem
+
+Family = Literal["models", "devices", "clusters", "problems", "suites"]
+FAMILIES: tuple[Family, ...] = ("models", "devices", "clusters", "problems", "suites")
+
+_model_adapter: TypeAdapter[LayersModel | ConfigModel] = TypeAdapter(Model)
+
+
+@cache
+def instances_folder() -> Path:
+    """Where the shipped instances lie: inside the installed package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "instances", here.parent / "instances"):
+        if folder.is_dir():
+            return folder
+    raise InputError("instances", "the shipped instances are missing; reinstall nest-opt")
+
+
+def names(family: Family) -> list[str]:
+    """Shipped names of a family, sorted."""
+    folder = instances_folder() / family
+    return sorted(
+        str(path.relative_to(folder).with_suffix("")).replace("\\", "/")
+        for path in folder.rglob("*.json")
+    )
+
+
+def load_problem(
+    reference: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+) -> Problem:
+    """The problem that ``reference`` names.
+
+    ``reference`` is a problem file, a shipped name (see :func:`names`), ``MODEL@CLUSTER`` or the
+    JSON object itself. ``overrides`` maps dotted field paths to JSON values, applied before
+    validation: ``{"search.data_parallel": "any"}``.
+
+    Raises :class:`InputError`, listing everything that is wrong.
+
+    >>> load_problem("worked-example-160").cluster.devices
+    4
+    >>> load_problem("llama2-7b@h100-64", {"search.zero": [1]}).search.zero
+    (1,)
+    """
+    if isinstance(reference, Mapping):
+        source, data, folder = str(reference.get("name") or "problem"), dict(reference), Path()
+    else:
+        source, data, folder = _find_problem(str(reference))
+    if not isinstance(data, dict):
+        raise InputError(source, "a problem is a JSON object with model, cluster and training")
+    data = _resolved(data, folder, source)
+    for path, value in (overrides or {}).items():
+        data = _with_field(data, path.split("."), value, path)
+    data = _resolved(data, Path(), source)
+    try:
+        return Problem.model_validate_json(canonical_json(data))
+    except ValidationError as error:
+        raise InputError(source, complaints_of(error, data)) from None
+
+
+def load_cluster(reference: str) -> Cluster:
+    """A cluster by shipped name or file. Raises :class:`InputError`."""
+    data = _read_cluster(reference, Path())
+    if isinstance(data, dict) and isinstance(data.get("device"), str):
+        data = {**data, "device": _read_named("devices", data["device"], Path())}
+    try:
+        return Cluster.model_validate_json(canonical_json(data))
+    except ValidationError as error:
+        raise InputError(reference, complaints_of(error, data)) from None
+
+
+def load_model(reference: str) -> LayersModel | ConfigModel:
+    """A model by shipped name or file. Raises :class:`InputError`."""
+    data = _read_model(reference, Path())
+    if isinstance(data, dict) and isinstance(data.get("device"), str):
+        data = {**data, "device": _read_named("devices", data["device"], Path())}
+    try:
+        return _model_adapter.validate_json(canonical_json(data))
+    except ValidationError as error:
+        raise InputError(reference, complaints_of(error, data)) from None
+
+
+def default_training(devices: int) -> dict[str, Any]:
+    """Training of ``MODEL@CLUSTER``: the batch grows with the cluster, all else is default."""
+    return {"global_batch": 512 if devices <= 64 else 1024 if devices <= 128 else 2048}
+
+
+def _resolved(data: Mapping[str, Any], folder: Path, source: str) -> dict[str, Any]:
+    """``data`` with the names and files that it mentions for model, cluster and devices read in.
+
+    Files are relative to ``folder``; complaints name ``source`` and the field.
+    """
+    data = dict(data)
+    for part, reader in (("model", _read_model), ("cluster", _read_cluster)):
+        if isinstance(data.get(part), str):
+            data[part] = _mentioned(reader, data[part], folder, source, part)
+        owner = data.get(part)
+        if isinstance(owner, dict) and isinstance(owner.get("device"), str):
+            device = _mentioned(_read_device, owner["device"], folder, source, f"{part}.device")
+            data[part] = {**owner, "device": device}
+    return data
+
+
+def _mentioned(
+    reader: Callable[[str, Path], Any], reference: str, folder: Path, source: str, field: str
+) -> Any:
+    try:
+        return reader(reference, folder)
+    except InputError as error:
+        # What it mentions, shortened, and what is wrong there.
+        raise InputError(source, [Complaint(field, str(error))]) from None
+
+
+def _find_problem(reference: str) -> tuple[str, Any, Path]:
+    if reference in names("problems"):
+        path = instances_folder() / "problems" / f"{reference}.json"
+        return reference, read_json(path), path.parent
+    model, at, cluster = reference.rpartition("@")
+    if at and not os.path.exists(reference):
+        devices = load_cluster(cluster).devices
+        parts = {"model": model, "cluster": cluster, "training": default_training(devices)}
+        return reference, {"format": FORMAT, "name": reference, **parts}, Path()
+    if _looks_like_path(reference):
+        return reference, read_json(Path(reference)), Path(reference).parent
+    if reference in names("models"):
+        raise InputError(reference, f"is a model; name its cluster as well: {reference}@h100-64")
+    raise InputError(
+        reference or "(nothing)",
+        "no such problem"
+        + _suggestion(reference, names("problems"))
+        + "; give a file, MODEL@CLUSTER, or a name that 'nest-opt list problems' shows",
+    )
+
+
+def _looks_like_path(reference: str) -> bool:
+    return reference.endswith(".json") or "/" in reference or os.path.exists(reference)
+
+
+def _read_named(family: Family, reference: str, folder: Path) -> Any:
+    """JSON of a shipped name, or of a file relative to the file that mentions it."""
+    if reference in names(family):
+        return read_json(instances_folder() / family / f"{reference}.json")
+    path = folder / reference
+    if reference and (_looks_like_path(reference) or os.path.exists(path)):
+        return read_json(path)
+    raise InputError(
+        reference or "(nothing)",
+        f"no shipped {family[:-1]} has this name"
+        + _suggestion(reference, names(family))
+        + f"; give a file or one of: {', '.join(names(family)) or '(none)'}",
+    )
+
+
+def _read_model(reference: str, folder: Path) -> Any:
+    data = _read_named("models", reference, folder)
+    if isinstance(data, dict) and "kind" not in data and "model_type" in data:
+        # A published config.json as it stands.
+        longest = data.get("max_position_embeddings", data.get("n_positions", 4096))
+        sequence = min(4096, longest) if isinstance(longest, int) and longest > 0 else 4096
+        name = Path(reference).parent.name if Path(reference).stem == "config" else ""
+        data = {
+            "kind": "config",
+            "name": name or Path(reference).stem,
+            "sequence_length": sequence,
+            "config": data,
+        }
+    return data
+
+
+def _read_cluster(reference: str, folder: Path) -> Any:
+    return _read_named("clusters", reference, folder)
+
+
+def _read_device(reference: str, folder: Path) -> Any:
+    return _read_named("devices", reference, folder)
+
+
+def _with_field(data: Any, path: Sequence[str], value: Any, whole: str) -> Any:
+    if not path:
+        return value
+    if isinstance(data, list):
+        if not path[0].isdigit() or int(path[0]) >= len(data):
+            message = f"has {len(data)} entries; {path[0]!r} is none of them"
+            raise InputError("override", [Complaint(whole, message)])
+        index = int(path[0])
+        return [
+            _with_field(item, path[1:], value, whole) if i == index else item
+            for i, item in enumerate(data)
+        ]
+    if data is None:
+        data = {}
+    if not isinstance(data, dict):
+        raise InputError("override", [Complaint(whole, "leads into a value that has no fields")])
+    return {**data, path[0]: _with_field(data.get(path[0]), path[1:], value, whole)}
+
+
+def _suggestion(word: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, known, n=3, cutoff=0.6)
+    return f" (did you mean {' or '.join(close)}?)" if close else ""
