@@ -1,0 +1,1082 @@
+"""The command line: ``nest-opt`` and ``python -m nest_opt``.
+
+Each command prints a table for people or, with ``--json``, one JSON object for machines. Results
+go to standard output, progress and complaints to standard error. Exit status: 0 for success, 1 for
+a negative answer (infeasible, refuted, refused), 2 for input that cannot be used, 130 when
+interrupted.
+
+Nothing heavy is imported before a command needs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import sys
+import textwrap
+import time
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from nest_opt.errors import CertificateError, InputError, NestOptError
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from nest_opt.certify import Certificate
+    from nest_opt.compile import Compiled
+    from nest_opt.evaluate import Evaluation
+    from nest_opt.plan import Plan
+    from nest_opt.problem import Problem
+
+OK, NEGATIVE, BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
+
+#: Columns of everything meant for people.
+WIDTH = 80
+#: A complaint fills at most one screen.
+SCREEN_LINES = 22
+
+Json = dict[str, Any]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command, ``sys.argv`` unless given; returns the exit status."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, OSError):
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    try:
+        arguments = _parser().parse_args(argv)
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except NestOptError as error:
+        _complain(str(error))
+        return error.exit_status
+    except SystemExit as stop:  # argparse has said what is wrong, or printed its help
+        return stop.code if isinstance(stop.code, int) else OK
+    except KeyboardInterrupt:
+        _complain("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader has left. Keep the interpreter from flushing into the broken pipe once more.
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    except MemoryError:
+        _complain("out of memory; narrow the search space or use a machine with more memory")
+        return INTERNAL
+    except Exception:
+        traceback.print_exc()
+        _complain("this is a bug in nest-opt; please report it with the lines above")
+        return INTERNAL
+
+
+# --- arguments ------------------------------------------------------------------------------------
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints fit on a line and suggest what was meant."""
+
+    options: tuple[str, ...] = ()
+
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        settings.setdefault("allow_abbrev", False)
+        super().__init__(*args, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"invalid choice: '(.*?)' \(choose from (.*)\)", message, re.DOTALL)
+        unknown = re.match(r"unrecognized arguments: (\S+)", message)
+        if choice:
+            known = re.findall(r"[A-Za-z0-9][\w.-]*", choice[2])
+            hint = _did_you_mean(choice[1], known)
+            message = (
+                f"{message[: choice.start()]}unknown: {choice[1]!r}{hint} "
+                f"(one of {', '.join(known)})"
+            )
+        elif unknown:
+            message += _did_you_mean(unknown[1].partition("=")[0], self.options)
+        _complain(f"{message}\nsee '{self.prog} --help'")
+        raise SystemExit(BAD_INPUT)
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    close = get_close_matches(word, list(known), n=2, cutoff=0.6)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
+        prog="nest-opt",
+        description="Provably optimal placement of deep-learning training on a cluster.",
+        epilog="PROBLEM is a problem file, a shipped name, or MODEL@CLUSTER: try 'nest-opt list' "
+        "and 'nest-opt solve llama2-7b@h100-64'. Exit status: 0 success, 1 negative answer "
+        "(infeasible, not certified, refused), 2 bad input.",
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="show the version and exit")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True, dest="command")
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], summary: str, out: str = ""
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=summary, description=summary)
+        sub.set_defaults(run=run)
+        sub.add_argument("--json", action="store_true", help="print one JSON object")
+        sub.add_argument("-q", "--quiet", action="store_true", help="no progress, no remarks")
+        if out:
+            sub.add_argument("--out", type=Path, metavar="FILE", help=out)
+        return sub
+
+    sub = command("list", _list, "List shipped models, devices, clusters, problems and suites.")
+    sub.add_argument(
+        "family",
+        nargs="?",
+        choices=("models", "devices", "clusters", "problems", "suites"),
+        help="only this family",
+    )
+
+    sub = command("solve", _solve, "Find the optimal plan.", "write the plan as JSON")
+    _add_problem(sub)
+    _add_bounds(sub)
+
+    sub = command("evaluate", _evaluate, "Price an explicit plan, whoever made it.")
+    _add_problem(sub)
+    sub.add_argument("plan", metavar="PLAN", help="a plan file, or the output of 'solve --json'")
+
+    sub = command("certify", _certify, "Solve and prove the optimum.", "write the certificate")
+    _add_problem(sub, optional=True)
+    sub.add_argument("--suite", metavar="NAME", help="certify a suite instead of one problem")
+    sub.add_argument(
+        "--sample", type=_positive, metavar="N", help="with --suite: a spread of N of its problems"
+    )
+    sub.add_argument(
+        "--time-limit", type=_seconds_argument, metavar="S", help="give up after S seconds"
+    )
+    _add_jobs(sub)
+    _add_bounds(sub)
+
+    sub = command("verify", _verify, "Check a certificate without believing it.")
+    sub.add_argument("certificate", metavar="CERT", help="a file written by 'certify --out'")
+    sub.add_argument("--resolve", action="store_true", help="run its integer programs again")
+    _add_jobs(sub)
+
+    sub = command(
+        "mutants", _mutants, "Break each cost term and constraint; show which problems notice.",
+        "write the table as JSON",
+    )  # fmt: skip
+    _add_jobs(sub)
+
+    sub = command(
+        "compile", _compile, "Show a problem as the integers that everything else reads.",
+        "write the integers as JSON",
+    )  # fmt: skip
+    _add_problem(sub)
+
+    sub = command("schema", _schema, "Print the JSON Schema of problem files.", "write it")
+    sub.add_argument("--plan", action="store_true", help="the schema of plan files instead")
+
+    parser.options = tuple(
+        sorted({o for p in commands.choices.values() for a in p._actions for o in a.option_strings})
+    )
+    return parser
+
+
+class _Version(argparse.Action):
+    """Prints the version; looks it up only when asked."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from nest_opt import __version__
+
+        print(f"nest-opt {__version__}")
+        parser.exit()
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs",
+        type=_positive,
+        default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
+        metavar="N",
+        help="processes at a time (default: one for each core, %(default)s)",
+    )
+
+
+def _add_bounds(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--no-bounds", action="store_true", help="no closed-form bounds: work on every cell"
+    )
+
+
+def _add_problem(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    parser.add_argument(
+        "problem",
+        metavar="PROBLEM",
+        nargs="?" if optional else None,
+        help="a problem file, a shipped name, or MODEL@CLUSTER",
+    )
+    group = parser.add_argument_group(
+        "overrides", "replace parts of the problem; a LIST is separated by commas"
+    )
+
+    def override(
+        flag: str, field: str, kind: Callable[[str], Any], metavar: str, text: str
+    ) -> None:
+        group.add_argument(
+            flag,
+            dest="overrides",
+            action="append",
+            type=lambda word: (field, kind(word)),
+            metavar=metavar,
+            help=text,
+        )
+
+    override("--microbatch", "search.microbatch", _integers, "LIST", "sequences per microbatch")
+    override("--tensor", "search.tensor", _integers, "LIST", "tensor-parallel degrees")
+    override("--context", "search.context", _integers, "LIST", "context-parallel degrees")
+    override("--expert", "search.expert", _integers, "LIST", "expert-parallel degrees")
+    override(
+        "--sequence-parallel", "search.sequence_parallel", _switch, "on|off|both",
+        "sequence parallelism where the tensor degree exceeds 1",
+    )  # fmt: skip
+    override(
+        "--data-parallel", "search.data_parallel", _integers_or("any", "even"), "any|even|LIST",
+        "replicas of the pipeline",
+    )  # fmt: skip
+    override("--stages", "search.stages", _integers_or("any"), "any|LIST", "pipeline stages")
+    override(
+        "--recomputation", "search.recomputation", _words, "LIST", "none,selective,layer,stage"
+    )
+    override("--zero", "search.zero", _integers, "LIST", "ZeRO stages, 0 to 3")
+    override("--layout", "search.layouts", _words, "LIST", "pipeline-inner,data-inner")
+    override(
+        "--global-batch", "training.global_batch", _integer, "N", "sequences per optimizer step"
+    )
+    override(
+        "--sequence-length", "model.sequence_length", _integer, "N",
+        "tokens per sequence (models given by their configuration)",
+    )  # fmt: skip
+    override(
+        "--optimizer", "training.optimizer", _optimizer, "NAME|W,G,O",
+        "zero16, megatron18, sgd4, or bytes per weight for weights, gradients, state",
+    )  # fmt: skip
+    override("--all-reduce", "training.all_reduce", str, "NAME", "hierarchical or ring")
+    override(
+        "--reserve-fraction", "training.reserve_fraction", _number, "X",
+        "share of device memory kept free",
+    )  # fmt: skip
+    override(
+        "--synchronisation", "training.cost_model.synchronisation", str, "NAME",
+        "slowest_stage or first_stage",
+    )  # fmt: skip
+    group.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        type=_assignment,
+        metavar="FIELD=JSON",
+        help="any field by its dotted path, such as search.zero=[1] or cluster=h100-128",
+    )
+
+
+def _integer(word: str) -> int:
+    if not re.fullmatch(r"-?[0-9]{1,18}", word, re.ASCII):
+        raise argparse.ArgumentTypeError(f"{word!r} is not a whole number")
+    return int(word)
+
+
+def _positive(word: str) -> int:
+    number = _integer(word)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{word} is below 1")
+    return number
+
+
+def _integers(word: str) -> list[int]:
+    parts = word.split(",")
+    if not all(re.fullmatch(r"-?[0-9]{1,18}", part, re.ASCII) for part in parts):
+        raise argparse.ArgumentTypeError(f"{word!r} is not a list of whole numbers such as 1,2,4")
+    return [int(part) for part in parts]
+
+
+def _integers_or(*special: str) -> Callable[[str], str | list[int]]:
+    def convert(word: str) -> str | list[int]:
+        if word in special:
+            return word
+        try:
+            return _integers(word)
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentTypeError(f"{error}, nor {' or '.join(special)}") from None
+
+    return convert
+
+
+def _words(word: str) -> list[str]:
+    return word.split(",")
+
+
+def _switch(word: str) -> list[bool]:
+    choices = {"on": [True], "off": [False], "both": [False, True]}
+    if word not in choices:
+        raise argparse.ArgumentTypeError(f"{word!r} is not one of {', '.join(choices)}")
+    return choices[word]
+
+
+def _number(word: str) -> float | int:
+    try:
+        value = json.loads(word)
+    except ValueError:
+        value = None
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number")
+    return value
+
+
+def _seconds_argument(word: str) -> float:
+    value = _number(word)
+    if not 0 < value <= 10**9:
+        raise argparse.ArgumentTypeError(f"{word} is not a sensible number of seconds")
+    return float(value)
+
+
+def _optimizer(word: str) -> str | Json:
+    if "," not in word:
+        return word
+    parts = word.split(",")
+    if len(parts) != 3:
+        raise argparse.ArgumentTypeError(f"{word!r}: give three numbers, such as 2,4,12")
+    return dict(zip(("weights", "gradients", "optimizer"), map(_number, parts), strict=True))
+
+
+def _assignment(word: str) -> tuple[str, Any]:
+    from nest_opt.files import parse_json
+
+    field, equals, text = word.partition("=")
+    if not equals or not field:
+        raise argparse.ArgumentTypeError(f"{word!r} is not of the form FIELD=JSON")
+    constants = ("true", "false", "null", "NaN", "Infinity")
+    if re.fullmatch(r"[A-Za-z_./~][\w./@~+-]*", text) and text not in constants:
+        return field, text
+    try:
+        return field, parse_json(text.encode(errors="surrogateescape"), "value")
+    except InputError as error:
+        raise argparse.ArgumentTypeError(f"{field}: {error}") from None
+
+
+# --- commands -------------------------------------------------------------------------------------
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    from nest_opt.library import FAMILIES, names
+
+    families = [f for f in FAMILIES if arguments.family in (None, f)]
+    found = {family: names(family) for family in families}
+    if arguments.json:
+        _print_json(found)
+        return OK
+    for family, members in found.items():
+        print(family)
+        rows = [(f"  {name}", _description(family, name)) for name in members]
+        _print_table(rows or [("  (none)", "")])
+    return OK
+
+
+def _solve(arguments: argparse.Namespace) -> int:
+    problem, compiled = _compiled_problem(arguments)
+    _check_writable(arguments.out)
+    from nest_opt.solve import solve
+
+    with _Progress(arguments.quiet) as progress:
+        solution = solve(compiled, use_bounds=not arguments.no_bounds, progress=progress)
+    if arguments.out and solution.plan is not None:
+        _write(arguments, solution.plan.to_dict())
+    if arguments.json:
+        _print_json(solution.to_dict())
+    else:
+        _print_heading(solution.problem, solution.status, solution.digest)
+        if solution.plan is None or solution.batch_ticks is None:
+            _print_infeasible(compiled, solution.cells["total"])
+        else:
+            rows = _price_rows(
+                problem, compiled, solution.batch_ticks, solution.tau_ticks, solution.sigma_ticks
+            )
+            _print_plan(compiled, solution.plan, rows)
+            print()
+            counts = ", ".join(f"{n:,} {what}" for what, n in solution.cells.items())
+            print(f"cells: {counts}; {_duration(solution.wall_seconds)}")
+            _print_relative_to(compiled, "Optimal")
+    return OK if solution.plan is not None else NEGATIVE
+
+
+def _evaluate(arguments: argparse.Namespace) -> int:
+    from nest_opt.plan import Plan
+
+    problem, compiled = _compiled_problem(arguments)
+    plan = Plan.from_file(arguments.plan)
+    from nest_opt.evaluate import evaluate
+
+    evaluation = evaluate(compiled, plan)
+    if arguments.json:
+        head = {"problem": compiled.name, "digest": compiled.digest}
+        _print_json(head | evaluation.to_dict())
+    else:
+        _print_evaluation(problem, compiled, plan, evaluation)
+    return OK if evaluation.feasible else NEGATIVE
+
+
+def _certify(arguments: argparse.Namespace) -> int:
+    if arguments.suite is not None:
+        return _certify_suite(arguments)
+    if arguments.problem is None:
+        raise InputError("certify", "give a PROBLEM, or --suite NAME")
+    if arguments.sample is not None:
+        raise InputError("certify", "--sample goes with --suite")
+    problem = _problem(arguments)
+    _check_writable(arguments.out)
+    from nest_opt.certify import certify
+
+    with _Progress(arguments.quiet) as progress:
+        certificate = certify(
+            problem,
+            time_limit=arguments.time_limit,
+            jobs=arguments.jobs,
+            use_bounds=not arguments.no_bounds,
+            progress=progress,
+        )
+    if arguments.out:
+        _write(arguments, certificate.to_dict())
+    if arguments.json:
+        _print_json(certificate.to_dict())
+    else:
+        _print_certificate(problem, certificate)
+    return OK if certificate.verdict == "certified" else NEGATIVE
+
+
+def _certify_suite(arguments: argparse.Namespace) -> int:
+    if arguments.problem is not None or arguments.overrides:
+        raise InputError("certify", "--suite takes neither a PROBLEM nor overrides")
+    if arguments.time_limit is not None:
+        raise InputError("certify", "--time-limit is for one problem, not for a suite")
+    _check_writable(arguments.out)
+    from nest_opt.certify.suite import run_suite
+
+    with _Progress(arguments.quiet) as progress:
+        report = run_suite(
+            arguments.suite,
+            jobs=arguments.jobs,
+            use_bounds=not arguments.no_bounds,
+            sample=arguments.sample,
+            progress=progress,
+        )
+    return _report(arguments, report)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from nest_opt.files import read_json
+
+    data = read_json(Path(arguments.certificate))
+    if not isinstance(data, dict):
+        raise InputError(arguments.certificate, "is not a certificate: not a JSON object")
+    from nest_opt.certify import verify
+
+    try:
+        with _Progress(arguments.quiet) as progress:
+            verification = verify(
+                data, resolve=arguments.resolve, jobs=arguments.jobs, progress=progress
+            )
+    except CertificateError as error:
+        raise CertificateError(f"{arguments.certificate}: {error}") from None
+    name = _clip(_printable(Path(arguments.certificate).name), WIDTH - 24)
+    if arguments.json:
+        _print_json(verification.to_dict())
+    elif verification.ok:
+        checked = "digests, plan, price, cells and bounds"
+        if arguments.resolve:
+            checked += "; its integer programs ran again"
+        print(textwrap.fill(f"{name}: verified ({checked})", WIDTH))
+    else:
+        count = len(verification.refusals)
+        print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
+        _print_list(verification.refusals)
+    return OK if verification.ok else NEGATIVE
+
+
+def _mutants(arguments: argparse.Namespace) -> int:
+    _check_writable(arguments.out)
+    from nest_opt.certify.mutants import run_mutants
+
+    with _Progress(arguments.quiet) as progress:
+        report = run_mutants(jobs=arguments.jobs, progress=progress)
+    return _report(arguments, report)
+
+
+def _report(arguments: argparse.Namespace, report: Any) -> int:
+    if arguments.out:
+        _write(arguments, report.to_dict())
+    if arguments.json:
+        _print_json(report.to_dict())
+    else:
+        print(report.table())
+    return OK if report.ok else NEGATIVE
+
+
+def _compile(arguments: argparse.Namespace) -> int:
+    _, compiled = _compiled_problem(arguments)
+    _check_writable(arguments.out)
+    if arguments.out:
+        _write(arguments, compiled.to_dict())
+    if arguments.json:
+        _print_json(compiled.to_dict())
+    elif not arguments.out:
+        _print_compiled(compiled)
+    return OK
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    if arguments.plan:
+        from nest_opt.plan import Plan
+
+        schema = Plan.model_json_schema(by_alias=True)
+    else:
+        schema = problem_file_schema()
+    schema = {"$schema": "https://json-schema.org/draft/2020-12/schema"} | schema
+    if arguments.out:
+        _check_writable(arguments.out)
+        _write(arguments, schema)
+    else:
+        _print_json(schema)
+    return OK
+
+
+def problem_file_schema() -> Json:
+    """JSON Schema of a problem file, in which model, cluster and device may be names or files."""
+    from nest_opt.problem import Problem
+
+    schema = Problem.model_json_schema(by_alias=True)
+    places = {
+        "model": schema["properties"],
+        "cluster": schema["properties"],
+        "Cluster": schema["$defs"]["Cluster"]["properties"],
+        "ConfigModel": schema["$defs"]["ConfigModel"]["properties"],
+    }
+    for place, properties in places.items():
+        field = place if place in properties else "device"
+        reference = {
+            "type": "string",
+            "minLength": 1,
+            "description": f"Name of a shipped {field} (see 'nest-opt list {field}s'), or a file "
+            "relative to this one.",
+        }
+        inline = properties[field]
+        branches = inline.pop("anyOf", None) or [inline]
+        properties[field] = {"anyOf": [*branches, reference]}
+        if "default" in inline:
+            properties[field]["default"] = inline["default"]
+    return schema
+
+
+# --- input and output -----------------------------------------------------------------------------
+
+
+def _problem(arguments: argparse.Namespace) -> Problem:
+    from nest_opt.library import load_problem
+
+    return load_problem(arguments.problem, dict(arguments.overrides or ()))
+
+
+def _compiled_problem(arguments: argparse.Namespace) -> tuple[Problem, Compiled]:
+    problem = _problem(arguments)
+    from nest_opt.compile import compile_problem
+
+    return problem, compile_problem(problem)
+
+
+def _check_writable(path: Path | None) -> None:
+    """Refuse a bad ``--out`` before minutes of work, not after."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise InputError(str(path), "is a folder; --out needs the name of a file")
+    if not path.parent.is_dir():
+        raise InputError(str(path), f"cannot be written: no such folder as {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise InputError(str(path), "cannot be written: permission denied")
+
+
+def _write(arguments: argparse.Namespace, data: Any) -> None:
+    from nest_opt.files import write_json
+
+    write_json(arguments.out, data)
+    if not arguments.quiet:
+        print(f"nest-opt: wrote {_printable(str(arguments.out))}", file=sys.stderr)
+
+
+def _print_json(data: Any) -> None:
+    print(json.dumps(data, indent=1, ensure_ascii=True, allow_nan=False))
+
+
+def _printable(text: str) -> str:
+    """Text that cannot move the cursor or change the colours of a terminal."""
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text
+    )
+
+
+def _complain(text: str) -> None:
+    """An error message of at most one screen, on standard error."""
+    lines: list[str] = []
+    for line in _printable(text).split("\n"):
+        line = line if len(line) <= 600 else line[:597] + "..."
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        lines += textwrap.wrap(
+            line, 100, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True
+        ) or [""]
+    if len(lines) > SCREEN_LINES:
+        lines[SCREEN_LINES - 1 :] = [f"  ... and {len(lines) - SCREEN_LINES + 1} more lines"]
+    with contextlib.suppress(OSError, ValueError):
+        print(f"nest-opt: {chr(10).join(lines)}", file=sys.stderr, flush=True)
+
+
+class _Progress:
+    """Says how far a command is once it has taken two seconds.
+
+    On a terminal, one line updated in place and removed at the end; elsewhere a line every ten
+    seconds at most.
+    """
+
+    FIRST_SECONDS = 2.0
+    TERMINAL_SECONDS = 0.1
+    OTHER_SECONDS = 10.0
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._started = time.monotonic()
+        self._last = -1e9
+        self._drawn = False
+        self._terminal = bool(getattr(sys.stderr, "isatty", bool)())
+
+    def __enter__(self) -> _Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._drawn and self._terminal:
+            self._say("\r\x1b[K")
+
+    def __call__(self, done: int, total: int, label: str) -> None:
+        now = time.monotonic()
+        elapsed = now - self._started
+        every = self.TERMINAL_SECONDS if self._terminal else self.OTHER_SECONDS
+        if self._quiet or elapsed < self.FIRST_SECONDS or now - self._last < every:
+            return
+        self._last, self._drawn = now, True
+        share = f"{done:,} of {total:,}" if total else f"{done:,}"
+        text = _clip(_printable(f"{label}: {share}, {elapsed:.0f} s"), WIDTH - 1)
+        self._say(f"\r{text}\x1b[K" if self._terminal else f"{text}\n")
+
+    @staticmethod
+    def _say(text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(text)
+            sys.stderr.flush()
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+
+def _print_table(
+    rows: Sequence[Sequence[str]], headers: Sequence[str] = (), right: Iterable[int] = ()
+) -> None:
+    import tabulate
+
+    if not rows:
+        return
+    tabulate.MIN_PADDING = 0
+    numbers = set(right)
+    align = ["right" if i in numbers else "left" for i in range(len(rows[0]))]
+    text = tabulate.tabulate(
+        [[_printable(cell) for cell in row] for row in rows],
+        headers=headers,
+        tablefmt="simple" if headers else "plain",
+        colalign=align,
+        disable_numparse=True,
+        preserve_whitespace=True,
+    )
+    print("\n".join(line.rstrip() for line in text.split("\n")))
+
+
+def _print_list(items: Iterable[object]) -> None:
+    for item in items:
+        print(
+            textwrap.fill(
+                _printable(str(item)),
+                WIDTH,
+                initial_indent="  - ",
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+            )
+        )
+
+
+def _print_heading(name: str, status: str, digest: str) -> None:
+    print(_clip(_printable(f"{name}: {status}"), WIDTH))
+    print(_clip(f"digest {digest}", WIDTH))
+    print()
+
+
+def _print_plan(compiled: Compiled, plan: Plan, rows: list[tuple[str, str]]) -> None:
+    """The table of a plan: what it costs, how it is sharded, and its stages."""
+    rows = [
+        *rows,
+        *_shape_rows(plan, plan.microbatches),
+        ("layout", plan.layout),
+        ("devices", f"{plan.devices_used:,} used of {compiled.devices:,}"),
+    ]
+    _print_table(rows)
+    print()
+    usable = compiled.memory_quanta * compiled.quantum_bytes
+    unit, scale = _memory_unit(usable)
+    table = []
+    for j, stage in enumerate(plan.stages):
+        load, memory = stage.load_ticks, stage.memory_bytes
+        share = f" ({100 * memory / usable:3.0f}%)" if memory is not None and usable else ""
+        table.append(
+            (
+                str(j),
+                _layer_range(compiled, stage.layers, 21),
+                str(stage.layers[1] - stage.layers[0]),
+                stage.recomputation,
+                str(stage.zero),
+                "?" if load is None else _milliseconds(load, compiled.tick_seconds),
+                "?" if memory is None else f"{memory / scale:.2f}{share}",
+                _ranges(stage.devices[0] if stage.devices else (), 10),
+            )
+        )
+    _print_table(
+        table,
+        ("#", "layers", "n", "recomp.", "ZeRO", "load ms", f"mem. {unit}", "devices"),
+        right=(0, 2, 4, 5, 6),
+    )
+    print(
+        textwrap.fill(
+            f"load: per microbatch; memory: per device, and its share of the usable "
+            f"{usable / scale:.2f} {unit}; devices: those of replica 0 of {plan.replicas}",
+            WIDTH,
+        )
+    )
+
+
+def _price_rows(
+    problem: Problem, compiled: Compiled, batch: int, tau: int | None, sigma: int | None
+) -> list[tuple[str, str]]:
+    tick = compiled.tick_seconds
+    seconds = float(batch * tick)
+    rows = [("batch time T", f"{batch:,} ticks = {_duration(seconds)} (tick {float(tick):g} s)")]
+    if seconds:
+        rate = compiled.global_batch / seconds
+        length = problem.model.sequence_length
+        tokens = f", {rate * length:,.0f} tokens/s" if length else ""
+        rows.append(("throughput", f"{rate:,.2f} sequences/s{tokens}"))
+    for name, value, what in (
+        ("bottleneck tau", tau, "per microbatch"),
+        ("synchronisation sigma", sigma, "per batch"),
+    ):
+        if value is not None:
+            rows.append((name, f"{value:,} ticks = {_duration(float(value * tick))} {what}"))
+    return rows
+
+
+def _shape_rows(plan: Plan, microbatches: int) -> list[tuple[str, str]]:
+    template = plan.template
+    sequences = "sequence" if plan.microbatch == 1 else "sequences"
+    return [
+        ("replicas d", f"{plan.replicas:,}"),
+        ("stages s", f"{len(plan.stages):,}"),
+        ("microbatches m", f"{microbatches:,} of {plan.microbatch} {sequences}, in each replica"),
+        (
+            "template",
+            f"tensor {template.tensor}, context {template.context}, expert {template.expert}, "
+            f"sequence parallel {'on' if template.sequence_parallel else 'off'}",
+        ),
+    ]
+
+
+def _print_relative_to(compiled: Compiled, word: str) -> None:
+    layouts = " or ".join(compiled.search.layouts)
+    print(
+        textwrap.fill(
+            f"{word} among contiguous stages on consecutive devices ({layouts}), within the "
+            "listed search space and under this cost model.",
+            WIDTH,
+            break_on_hyphens=False,
+        )
+    )
+
+
+def _print_infeasible(compiled: Compiled, cells: int) -> None:
+    """Why there is no plan: nothing fits on the devices, or everything exceeds the memory."""
+    usable = compiled.memory_quanta * compiled.quantum_bytes
+    unit, scale = _memory_unit(usable)
+    if cells:
+        reason = (
+            f"Every plan in all {cells:,} cells of the search space needs more than the usable "
+            f"{usable / scale:.2f} {unit} of a device. Allow more tensor parallelism, higher ZeRO "
+            "stages, stronger recomputation, smaller microbatches or more devices."
+        )
+    else:
+        reason = (
+            f"No combination of the lists fits on the {compiled.devices:,} devices with a global "
+            f"batch of {compiled.global_batch:,}. Widen --data-parallel, --stages or the degrees."
+        )
+    print(textwrap.fill(reason, WIDTH))
+    _print_list(f"template {t.label} was skipped: {why}" for t, why in compiled.skipped)
+
+
+def _print_evaluation(
+    problem: Problem, compiled: Compiled, plan: Plan, evaluation: Evaluation
+) -> None:
+    priced = evaluation.batch_ticks is not None
+    status = "feasible" if evaluation.feasible else "infeasible" if priced else "refused"
+    _print_heading(compiled.name, f"the plan is {status}", compiled.digest)
+    if evaluation.batch_ticks is not None:
+        rows = _price_rows(
+            problem,
+            compiled,
+            evaluation.batch_ticks,
+            evaluation.tau_ticks,
+            evaluation.sigma_ticks,
+        )
+        rows += [
+            *_shape_rows(plan, evaluation.microbatches),
+            ("devices", f"{evaluation.devices_used:,} used of {compiled.devices:,}"),
+            ("bottleneck", f"stage {evaluation.bottleneck}"),
+        ]
+        _print_table(rows)
+        _print_components(compiled, evaluation)
+    for title, items in (
+        ("violations", evaluation.violations),
+        (
+            "claims of the plan that do not hold",
+            [
+                f"{c.where}: {c.field} is {c.computed:,}, not {c.claimed:,}"
+                for c in evaluation.claims
+            ],
+        ),
+        ("notes", evaluation.notes),
+    ):
+        if items:
+            print(f"\n{title}")
+            _print_list(items)
+    if evaluation.stale:
+        print()
+        print(
+            textwrap.fill(
+                "The plan is stale: it was made for a problem with another digest. The numbers "
+                "above are computed anew for this one.",
+                WIDTH,
+            )
+        )
+
+
+def _print_components(compiled: Compiled, evaluation: Evaluation) -> None:
+    def ms(ticks: int) -> str:
+        return _milliseconds(ticks, compiled.tick_seconds)
+
+    unit, scale = _memory_unit(evaluation.memory_limit_bytes)
+
+    def size(quanta: int) -> str:
+        return f"{quanta * compiled.quantum_bytes / scale:.2f}"
+
+    loads, memories = [], []
+    for j, stage in enumerate(evaluation.stages):
+        part, held = stage.load_parts_ticks, stage.memory_parts_quanta
+        ticks = (
+            part.compute,
+            part.recomputation,
+            part.collectives,
+            part.transfer_forward + part.transfer_backward,
+            part.zero,
+            stage.load_ticks,
+            stage.sync_ticks,
+        )
+        quanta = (
+            held.weights,
+            held.gradients,
+            held.optimizer,
+            held.activations,
+            held.working + held.gather,
+            stage.memory_quanta,
+        )
+        loads.append([str(j), _layer_range(compiled, stage.layers, 12), *map(ms, ticks)])
+        memories.append([str(j), str(stage.in_flight), *map(size, quanta)])
+    print("\nload, ms per microbatch, and synchronisation, ms per batch")
+    _print_table(
+        loads,
+        ("#", "layers", "comp.", "recomp.", "coll.", "transf.", "ZeRO", "load", "sync"),
+        right=(0, *range(2, 9)),
+    )
+    usable = evaluation.memory_limit_bytes / scale
+    print(f"\nmemory, {unit} per device (usable {usable:.2f} {unit})")
+    _print_table(
+        memories,
+        ("#", "in flight", "weights", "gradients", "optimizer", "activ.", "working", "total"),
+        right=range(8),
+    )
+
+
+def _print_certificate(problem: Problem, certificate: Certificate) -> None:
+    from nest_opt.compile import compile_problem
+
+    compiled = compile_problem(problem)
+    _print_heading(certificate.name, certificate.verdict, certificate.digest)
+    batch, bound, cells = certificate.batch_ticks, certificate.proven_bound_ticks, certificate.cells
+    if batch is not None and certificate.plan is not None:
+        rows = _price_rows(
+            problem, compiled, batch, certificate.tau_ticks, certificate.sigma_ticks
+        )
+        _print_plan(compiled, certificate.plan, rows)
+        print()
+    if certificate.verdict != "certified" and bound is not None:
+        seconds = _duration(float(bound * compiled.tick_seconds))
+        gap = f", {100 * certificate.gap:.3g} % below" if certificate.gap is not None else ""
+        print(f"proven: no plan takes less than {bound:,} ticks = {seconds}{gap}")
+    counts = ", ".join(
+        f"{getattr(cells, what):,} {what}"
+        for what in ("total", "bounded", "refuted", "solved", "open")
+    )
+    print(f"cells: {counts}; {_duration(certificate.wall_seconds)}")
+    if certificate.enumeration.agreed:
+        print(f"enumeration: all {certificate.enumeration.plans:,} plans priced, none better")
+    engines = ", ".join(f"{name} {version}" for name, version in certificate.engines.items())
+    print(_clip(_printable(f"engines: {engines}"), WIDTH))
+    if certificate.reasons:
+        print("\nwhat stands in the way")
+        _print_list(certificate.reasons)
+    if certificate.better_plan is not None:
+        better = certificate.better_plan
+        print(f"a better plan: {better.batch_ticks:,} ticks, found by {better.found_by}")
+    if certificate.verdict == "certified":
+        print()
+        if batch is None:
+            print("Certified: no plan exists.")
+            _print_infeasible(compiled, cells.total)
+        _print_relative_to(compiled, "Certified optimal" if batch is not None else "Infeasible")
+
+
+def _print_compiled(compiled: Compiled) -> None:
+    print(_clip(_printable(compiled.name), WIDTH))
+    print(_clip(f"digest {compiled.digest}", WIDTH))
+    print()
+    errors = compiled.rounding_error()
+    usable = compiled.memory_quanta * compiled.quantum_bytes
+    unit, scale = _memory_unit(usable)
+    microbatches = ", ".join(str(b) for b in compiled.microbatch_sizes)
+    _print_table(
+        [
+            ("layers", f"{compiled.layer_count:,}"),
+            ("devices", f"{compiled.devices:,}"),
+            ("global batch", f"{compiled.global_batch:,} sequences"),
+            ("microbatch", f"{microbatches} (sequences)"),
+            ("tick", f"{float(compiled.tick_seconds):g} s"),
+            ("synchronisation", f"rounded up to multiples of {compiled.sync_multiple:,} ticks"),
+            ("quantum", f"{compiled.quantum_bytes:,} bytes"),
+            (
+                "usable memory",
+                f"{compiled.memory_quanta:,} quanta = {usable / scale:.2f} {unit}",
+            ),
+        ]
+    )
+    print("\nrounding adds at most")
+    _print_table(
+        [
+            ("  load", f"{_duration(errors['load_seconds'])} per microbatch"),
+            ("  synchronisation", f"{_duration(errors['synchronisation_seconds'])} per batch"),
+            ("  memory", f"{errors['memory_bytes'] / 2**20:,.3f} MiB per device"),
+        ]
+    )
+    print()
+    _print_table(
+        [
+            (
+                str(k),
+                f"{block:,}",
+                f"{float(link.latency):g}",
+                f"{float(1 / link.seconds_per_byte):.4g}",
+            )
+            for k, (block, link) in enumerate(
+                zip(compiled.network.block, compiled.network.classes, strict=True)
+            )
+        ],
+        ("link class", "devices in a block", "latency s", "bandwidth bytes/s"),
+        right=range(4),
+    )
+    print()
+    print(textwrap.fill(f"templates: {', '.join(t.label for t in compiled.templates)}", WIDTH))
+    _print_list(f"template {t.label} was skipped: {why}" for t, why in compiled.skipped)
+
+
+# --- words and numbers ----------------------------------------------------------------------------
+
+
+def _description(family: str, name: str) -> str:
+    """The first words that a shipped file says of itself; nothing if it cannot be read."""
+    from nest_opt.files import read_json
+    from nest_opt.library import instances_folder
+
+    try:
+        data = read_json(instances_folder() / family / f"{name}.json")
+    except InputError:
+        return ""
+    text = str(data.get("description", "")) if isinstance(data, dict) else ""
+    return _clip(text, WIDTH - 28)
+
+
+def _clip(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _layer_range(compiled: Compiled, layers: tuple[int, int], width: int) -> str:
+    """First and last layer by name, or by number where the names are too long."""
+    first, last = layers[0], layers[1] - 1
+    names = compiled.layer_names
+    if not 0 <= first <= last < len(names):
+        return f"[{first}, {last + 1})"
+    text = names[first] if first == last else f"{names[first]}..{names[last]}"
+    return text if len(text) <= width else _clip(f"{first}..{last}", width)
+
+
+def _ranges(devices: Sequence[int], width: int) -> str:
+    """Devices as runs: ``0-7`` or ``0,4,8-9``."""
+    parts: list[str] = []
+    start = previous = None
+    for device in [*devices, None]:
+        if start is None or previous is None or device is None or device != previous + 1:
+            if start is not None:
+                parts.append(str(start) if start == previous else f"{start}-{previous}")
+            start = device
+        previous = device
+    return _clip(",".join(parts), width)
+
+
+def _duration(seconds: float) -> str:
+    """A duration with its unit, to four digits or so."""
+    for unit, scale in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= scale:
+            return f"{seconds / scale:,.3f} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def _memory_unit(size_bytes: int) -> tuple[str, int]:
+    """The unit in which ``size_bytes`` reads best, and its bytes."""
+    return ("GiB", 2**30) if size_bytes >= 2**30 else ("MiB", 2**20)
+
+
+def _milliseconds(ticks: int, tick_seconds: Fraction) -> str:
+    """Ticks as milliseconds, without the unit, which stands in the heading."""
+    value = float(1000 * ticks * tick_seconds)
+    if value == 0:
+        return "0"
+    return f"{value:.3f}" if 1e-2 <= value < 1e5 else f"{value:.3g}"
