@@ -50,10 +50,11 @@ class _Work:
 class _Spread:
     """The whole model in one family at least: per ZeRO stage, added load and synchronisation.
 
-    ``added[z] = (load, sync)`` in ticks, both over ``denominator``.
+    ``added`` has, for each kind of weights, (load, sync) of every ZeRO stage, in ticks over
+    ``denominator``. Kinds are kept apart because each may have its own best ZeRO stage.
     """
 
-    added: tuple[tuple[int, int], ...]
+    added: tuple[tuple[tuple[int, int], ...], ...]
     denominator: int
     link_class: int
 
@@ -81,10 +82,10 @@ class Bounds:
         total = work.compute + 2 * (s - 1) * transfer
         tau = max(-(-total // s), work.largest + transfer)
         multiple, denominator = self.compiled.sync_multiple, spread.denominator
-        sync = min(sync for _, sync in spread.added)
+        sync = sum(min(sync for _, sync in kind) for kind in spread.added)
         separate = slots * tau - (-sync // (s * multiple * denominator)) * multiple
         # T is at least the mean over stages of slots * load + synchronisation, whatever their ZeRO.
-        least = min(slots * load + sync for load, sync in spread.added)
+        least = sum(min(slots * load + sync for load, sync in kind) for kind in spread.added)
         joint = slots * total * denominator + least
         return max(separate, -(-joint // (s * denominator)))
 
@@ -130,37 +131,41 @@ class Bounds:
         self, template: Template, microbatch: int, replicas: int, layout: Layout
     ) -> _Spread:
         compiled = self.compiled
-        work = self._work_of(template, microbatch)
-        tick = compiled.tick_seconds
         exposed = compiled.cost_model.exposed
-        sync = {zero: Fraction(0) for zero in compiled.search.zero}
-        load = dict(sync)
+        on_load, on_sync = exact(exposed.collectives), exact(exposed.synchronisation)
+        if compiled.cost_model.synchronisation == "first_stage":
+            on_sync = Fraction(0)
         sizes = {
             "dense": replicas * template.context * template.expert,
             "expert": replicas * template.context,
         }
-        for kind, state in work.state.items():
-            if not state.weights:
-                continue
-            gather = self._cheapest_seconds_per_byte(template, replicas, layout, sizes[kind]) / tick
-            for zero in sync:
-                carried = {
-                    0: 2 * state.gradients,
-                    1: state.gradients + state.weights,
-                    2: state.weights,
-                    3: Fraction(0),
-                }
-                added = {2: state.gradients, 3: state.gradients + 2 * state.weights}
-                sync[zero] += carried[zero] * gather * exact(exposed.synchronisation)
-                load[zero] += added.get(zero, Fraction(0)) * gather * exact(exposed.collectives)
-        if compiled.cost_model.synchronisation == "first_stage":
-            sync = {zero: Fraction(0) for zero in sync}
+        added: list[list[tuple[Fraction, Fraction]]] = []
+        for kind, state in self._work_of(template, microbatch).state.items():
+            gather = self._cheapest_seconds_per_byte(template, replicas, layout, sizes[kind])
+            ticks = gather / compiled.tick_seconds
+            gradients, weights = state.gradients * ticks, state.weights * ticks
+            # (on every microbatch, once per batch)
+            carried = {
+                0: (Fraction(0), 2 * gradients),
+                1: (Fraction(0), gradients + weights),
+                2: (gradients, weights),
+                3: (gradients + 2 * weights, Fraction(0)),
+            }
+            added.append(
+                [
+                    (carried[zero][0] * on_load, carried[zero][1] * on_sync)
+                    for zero in compiled.search.zero
+                ]
+            )
         width = template.width
         span = 2 * width if layout == "pipeline-inner" else (replicas + 1) * width
         block = compiled.network.block
         link_class = next((k for k, size in enumerate(block) if span <= size), len(block) - 1)
-        denominator = lcm(*(x.denominator for x in (*sync.values(), *load.values())))
-        scaled = tuple((int(load[z] * denominator), int(sync[z] * denominator)) for z in sync)
+        denominator = lcm(*(x.denominator for pairs in added for pair in pairs for x in pair))
+        scaled = tuple(
+            tuple((int(load * denominator), int(sync * denominator)) for load, sync in pairs)
+            for pairs in added
+        )
         return _Spread(scaled, denominator, link_class)
 
     def _cheapest_seconds_per_byte(
