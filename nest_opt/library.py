@@ -102,6 +102,25 @@ def default_training(devices: int) -> dict[str, Any]:
     return {"global_batch": 512 if devices <= 64 else 1024 if devices <= 128 else 2048}
 
 
+def default_search(model: str, cluster: Cluster) -> dict[str, Any]:
+    """Search space of ``MODEL@CLUSTER``, as far as it depends on the two.
+
+    A mixture of experts spreads them over 1 and the powers of two up to as many as there are, or as
+    a node has devices.
+    """
+    try:
+        data = _read_model(model, Path())
+    except InputError:
+        return {}  # said again, with the field, where the model is read
+    config = data.get("config") if isinstance(data, dict) else None
+    if not isinstance(config, dict):
+        return {}
+    from nest_opt.estimate.config import expert_count
+
+    most = min(expert_count(config), cluster.levels[0].size)
+    return {"expert": [1 << k for k in range(most.bit_length())]} if most > 1 else {}
+
+
 def _resolved(data: Mapping[str, Any], folder: Path, source: str) -> dict[str, Any]:
     """``data`` with the names and files that it mentions for model, cluster and devices read in.
 
@@ -134,8 +153,13 @@ def _find_problem(reference: str) -> tuple[str, Any, Path]:
         return reference, read_json(path), path.parent
     model, at, cluster = reference.rpartition("@")
     if at and not os.path.exists(reference):
-        devices = load_cluster(cluster).devices
-        parts = {"model": model, "cluster": cluster, "training": default_training(devices)}
+        loaded = load_cluster(cluster)
+        parts = {
+            "model": model,
+            "cluster": cluster,
+            "training": default_training(loaded.devices),
+            "search": default_search(model, loaded),
+        }
         return reference, {"format": FORMAT, "name": reference, **parts}, Path()
     if _looks_like_path(reference):
         return reference, read_json(Path(reference)), Path(reference).parent
@@ -168,11 +192,18 @@ def _read_named(family: Family, reference: str, folder: Path) -> Any:
     )
 
 
+#: A published config.json has one of these; one without ``model_type`` is refused with the reason.
+_CONFIG_FIELDS = frozenset({"model_type", "architectures", "hidden_size", "text_config"})
+
+
 def _read_model(reference: str, folder: Path) -> Any:
     data = _read_named("models", reference, folder)
-    if isinstance(data, dict) and "kind" not in data and "model_type" in data:
+    if isinstance(data, dict) and "kind" not in data and not _CONFIG_FIELDS.isdisjoint(data):
         # A published config.json as it stands.
-        longest = data.get("max_position_embeddings", data.get("n_positions", 4096))
+        from nest_opt.estimate.config import language_config
+
+        _, inner = language_config(data)
+        longest = inner.get("max_position_embeddings", inner.get("n_positions", 4096))
         sequence = min(4096, longest) if isinstance(longest, int) and longest > 0 else 4096
         name = Path(reference).parent.name if Path(reference).stem == "config" else ""
         data = {

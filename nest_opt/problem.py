@@ -227,7 +227,9 @@ class ConfigModel(Record):
     """A model given by its published configuration; its layers are estimated.
 
     ``config`` is a Hugging Face ``config.json`` as it stands. ``device`` prices the layers; left
-    out, it is the cluster's.
+    out, it is the cluster's. ``capacity_factor`` scales the tokens that the routed experts compute:
+    1 is a balanced, dropless mixture, more pads, less drops. With ``granularity`` ``half``,
+    attention and MLP of a block are layers of their own.
     """
 
     kind: Literal["config"]
@@ -238,6 +240,8 @@ class ConfigModel(Record):
     config: dict[str, Any]
     device: Device | None = None
     flash_attention: bool = False
+    capacity_factor: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] = 1.0
+    granularity: Literal["block", "half"] = "block"
 
 
 Model = Annotated[LayersModel | ConfigModel, Field(discriminator="kind")]

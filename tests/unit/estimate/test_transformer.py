@@ -672,8 +672,8 @@ def without(config: dict[str, Any], name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("config", "field", "message"),
     [
-        (without(LLAMA, "model_type"), "model_type", "missing; supported are gpt2, llama"),
-        ({**LLAMA, "model_type": "bert"}, "model_type", "not supported; supported are gpt2"),
+        (without(LLAMA, "model_type"), "model_type", "missing; supported are bert, deepseek_v2"),
+        ({**LLAMA, "model_type": "t5"}, "model_type", "not supported; supported are bert"),
         ({**LLAMA, "model_type": ["llama"]}, "model_type", "not supported"),
         ({}, "model_type", "missing"),
         (without(LLAMA, "hidden_size"), "hidden_size", "missing"),
@@ -696,16 +696,11 @@ def without(config: dict[str, Any], name: str) -> dict[str, Any]:
         ({**LLAMA, "attention_dropout": float("nan")}, "attention_dropout", "probability"),
         ({**LLAMA, "num_local_experts": 8}, "num_local_experts", "mixtures of experts"),
         ({**LLAMA, "n_routed_experts": 64}, "n_routed_experts", "mixtures of experts"),
+        ({**LLAMA, "model_type": "mistral", "sliding_window": 0}, "sliding_window", "at least 1"),
         (
-            without({**LLAMA, "model_type": "mistral"}, "num_key_value_heads"),
-            "num_key_value_heads",
-            "missing",
-        ),
-        ({**LLAMA, "model_type": "mistral", "sliding_window": 32}, "sliding_window", "windows"),
-        (
-            {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": 32},
+            {**LLAMA, "model_type": "qwen2", "use_sliding_window": True, "sliding_window": "32"},
             "sliding_window",
-            "windows",
+            "whole number",
         ),
         (without(GPT, "n_embd"), "n_embd", "missing"),
         ({**GPT, "n_head": 3}, "n_head", "divide n_embd = 128"),
