@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from nest_opt.certify import Certificate
     from nest_opt.compile import Compiled
+    from nest_opt.estimate.fit import Errors, Fit
+    from nest_opt.estimate.profile import LayerTime
     from nest_opt.evaluate import Evaluation
     from nest_opt.plan import Plan
     from nest_opt.problem import Problem
@@ -176,6 +178,16 @@ def _parser() -> _Parser:
         "write the integers as JSON",
     )  # fmt: skip
     _add_problem(sub)
+
+    sub = command(
+        "fit", _fit, "Fit a device's efficiency to measured iterations, and show the error.",
+        "write the fitted device as JSON",
+    )  # fmt: skip
+    sub.add_argument("measured", metavar="MEASURED", help="a CSV file of measured iterations")
+    sub.add_argument("--cluster", required=True, metavar="CLUSTER", help="a shipped name or a file")
+    sub.add_argument(
+        "--cross-validate", action="store_true", help="price each model by a fit to the others"
+    )
 
     sub = command("schema", _schema, "Print the JSON Schema of problem files.", "write it")
     sub.add_argument("--plan", action="store_true", help="the schema of plan files instead")
@@ -408,6 +420,7 @@ def _solve(arguments: argparse.Namespace) -> int:
             print()
             counts = ", ".join(f"{n:,} {what}" for what, n in solution.cells.items())
             print(f"cells: {counts}; {_duration(solution.wall_seconds)}")
+            _print_estimate(problem, compiled)
             _print_relative_to(compiled, "Optimal")
     return OK if solution.plan is not None else NEGATIVE
 
@@ -525,14 +538,39 @@ def _report(arguments: argparse.Namespace, report: Any) -> int:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    _, compiled = _compiled_problem(arguments)
+    problem, compiled = _compiled_problem(arguments)
     _check_writable(arguments.out)
     if arguments.out:
         _write(arguments, compiled.to_dict())
     if arguments.json:
-        _print_json(compiled.to_dict())
+        times = [time.to_dict() for time in _layer_times(problem, compiled)]
+        _print_json(compiled.to_dict() | ({"times": times} if times else {}))
     elif not arguments.out:
         _print_compiled(compiled)
+        _print_estimate(problem, compiled, every=True)
+    return OK
+
+
+def _fit(arguments: argparse.Namespace) -> int:
+    from nest_opt.library import load_cluster
+
+    _check_writable(arguments.out)
+    cluster = load_cluster(arguments.cluster)
+    from nest_opt.estimate.fit import fit, read_measurements
+
+    rows = read_measurements(Path(arguments.measured))
+    with _Progress(arguments.quiet) as progress:
+        made = fit(rows, cluster, cross_validate=arguments.cross_validate, progress=progress)
+    if arguments.out:
+        said = f"fitted by nest-opt fit to {len(rows)} measured iterations on {cluster.name}"
+        before = cluster.device.source.partition("; efficiencies")[0]
+        said = f"{before}; efficiencies and kernel_seconds: {said}" if before else said
+        device = made.device.model_dump(mode="json", exclude_none=True)
+        _write(arguments, device | {"source": said})
+    if arguments.json:
+        _print_json(made.to_dict())
+    else:
+        _print_fit(made)
     return OK
 
 
@@ -576,6 +614,13 @@ def problem_file_schema() -> Json:
         properties[field] = {"anyOf": [*branches, reference]}
         if "default" in inline:
             properties[field]["default"] = inline["default"]
+    model = schema["$defs"]["ConfigModel"]["properties"]
+    file = {
+        "type": "string",
+        "minLength": 1,
+        "description": "A CSV file relative to this one, with the fields of a row as columns.",
+    }
+    model["profile"] = {"anyOf": [model["profile"], file], "default": []}
     return schema
 
 
@@ -1016,6 +1061,100 @@ def _print_compiled(compiled: Compiled) -> None:
     print()
     print(textwrap.fill(f"templates: {', '.join(t.label for t in compiled.templates)}", WIDTH))
     _print_list(f"template {t.label} was skipped: {why}" for t, why in compiled.skipped)
+
+
+def _layer_times(problem: Problem, compiled: Compiled) -> tuple[LayerTime, ...]:
+    """Where the times of an estimated model come from; nothing for a table of layers."""
+    if problem.model.kind != "config":
+        return ()
+    from nest_opt.estimate.profile import layer_times
+
+    return layer_times(problem.model, compiled.layer_names, compiled.tables.keys())
+
+
+def _print_estimate(problem: Problem, compiled: Compiled, *, every: bool = False) -> None:
+    """What an estimate rests on: measured or modelled times, and what was read but not modelled."""
+    if problem.model.kind != "config":
+        return
+    from nest_opt.estimate.profile import summary
+    from nest_opt.estimate.transformer import notes_of_config
+
+    times = _layer_times(problem, compiled)
+    print(f"times: {summary(times)}")
+    if every and problem.model.profile:
+        _print_table(
+            [
+                (
+                    f"  {time.layers}",
+                    time.template.label,
+                    str(time.microbatch),
+                    time.source + (f" from {time.measured_at}" if time.source == "scaled" else ""),
+                )
+                for time in times
+            ],
+            ("  layers", "template", "microbatch", "times"),
+            right=(2,),
+        )
+    notes = notes_of_config(problem.model)
+    if notes:
+        print("notes on the model")
+        _print_list(notes)
+
+
+def _print_fit(made: Fit) -> None:
+    numbers = made.numbers
+    print(_clip(_printable(f"{made.cluster}: {len(made.rows):,} measured iterations"), WIDTH))
+    print()
+    _print_table(
+        [
+            ("efficiency", f"{numbers.efficiency:.4f}", "of peak rate and memory bandwidth"),
+            ("kernel", f"{1e6 * numbers.kernel_seconds:.1f} us", "least time of a kernel"),
+            ("exposure", f"{numbers.exposure:.4f}", "of communication"),
+        ]
+    )
+    print()
+    print(f"mean absolute error {100 * made.errors.mean_absolute_error:.1f} %")
+    _print_errors(made.errors)
+    if made.held_out is not None:
+        error = made.held_out.mean_absolute_error
+        print(f"\ncross-validation: mean absolute error {100 * error:.1f} %")
+        print("each model priced with numbers fitted to the others")
+        _print_errors(made.held_out)
+    print()
+    print(
+        textwrap.fill(
+            "rank: Spearman's correlation of predicted and measured times; regret: how much slower "
+            "than the fastest measured configuration the one with the lowest price is",
+            WIDTH,
+        )
+    )
+
+
+def _print_errors(errors: Errors) -> None:
+    def rank(value: float | None) -> str:
+        return "-" if value is None else f"{value:.2f}"
+
+    rows = [
+        (
+            m.model,
+            str(m.rows),
+            f"{100 * m.mean_absolute_error:.1f} %",
+            rank(m.rank_correlation),
+            m.chosen,
+            f"{100 * m.regret:.1f} %",
+        )
+        for m in errors.models
+    ]
+    everything = (
+        "all",
+        str(sum(m.rows for m in errors.models)),
+        f"{100 * errors.mean_absolute_error:.1f} %",
+        rank(errors.mean_rank_correlation),
+        "",
+        f"{100 * errors.largest_regret:.1f} %",
+    )
+    headers = ("model", "rows", "error", "rank", "chosen", "regret")
+    _print_table([*rows, everything], headers, right=(1, 2, 3, 5))
 
 
 # --- words and numbers ----------------------------------------------------------------------------

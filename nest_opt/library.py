@@ -91,6 +91,8 @@ def load_model(reference: str) -> LayersModel | ConfigModel:
     data = _read_model(reference, Path())
     if isinstance(data, dict) and isinstance(data.get("device"), str):
         data = {**data, "device": _read_named("devices", data["device"], Path())}
+    if isinstance(data, dict) and isinstance(data.get("profile"), str):
+        data = {**data, "profile": _read_profile(data["profile"], Path())}
     try:
         return _model_adapter.validate_json(canonical_json(data))
     except ValidationError as error:
@@ -122,7 +124,7 @@ def default_search(model: str, cluster: Cluster) -> dict[str, Any]:
 
 
 def _resolved(data: Mapping[str, Any], folder: Path, source: str) -> dict[str, Any]:
-    """``data`` with the names and files that it mentions for model, cluster and devices read in.
+    """``data`` with what it mentions read in: model, cluster, devices, a measured profile.
 
     Files are relative to ``folder``; complaints name ``source`` and the field.
     """
@@ -134,6 +136,10 @@ def _resolved(data: Mapping[str, Any], folder: Path, source: str) -> dict[str, A
         if isinstance(owner, dict) and isinstance(owner.get("device"), str):
             device = _mentioned(_read_device, owner["device"], folder, source, f"{part}.device")
             data[part] = {**owner, "device": device}
+    model = data.get("model")
+    if isinstance(model, dict) and isinstance(model.get("profile"), str):
+        rows = _mentioned(_read_profile, model["profile"], folder, source, "model.profile")
+        data["model"] = {**model, "profile": rows}
     return data
 
 
@@ -221,6 +227,12 @@ def _read_cluster(reference: str, folder: Path) -> Any:
 
 def _read_device(reference: str, folder: Path) -> Any:
     return _read_named("devices", reference, folder)
+
+
+def _read_profile(reference: str, folder: Path) -> Any:
+    from nest_opt.estimate.profile import read_profile
+
+    return read_profile(folder / reference)
 
 
 def _with_field(data: Any, path: Sequence[str], value: Any, whole: str) -> Any:

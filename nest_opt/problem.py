@@ -212,7 +212,13 @@ class LayersModel(Record):
 
 
 class Device(Record):
-    """An accelerator. The roofline fields are needed only for models given by a config."""
+    """An accelerator. The roofline fields are needed only for models given by a config.
+
+    ``kernel_seconds`` is the least time of a kernel, whatever it computes: launching it costs the
+    host that long. Up to ``cache_bytes`` of what a kernel reads and writes never reach the memory,
+    because the kernel before left them in the last cache. Both are 0, and change nothing, unless
+    given.
+    """
 
     name: _Name
     source: str = ""
@@ -221,6 +227,38 @@ class Device(Record):
     memory_bytes_per_second: _Rate | None = None
     matmul_efficiency: _Efficiency = 1.0
     memory_efficiency: _Efficiency = 1.0
+    kernel_seconds: _Amount = 0.0
+    cache_bytes: Annotated[int, Field(ge=0, le=2**60)] = 0
+
+
+class ProfileRow(Record):
+    """Measured times of one layer under one template, per microbatch, collectives not included.
+
+    ``layer`` is a name (``block.3``) or a kind (``embedding``, ``block``, ``head``; in halves
+    ``block.attention`` and ``block.mlp``); the name wins. ``recompute_seconds`` left out means
+    ``forward_seconds``.
+    """
+
+    layer: _Name
+    tensor: _Degree = 1
+    context: _Degree = 1
+    expert: _Degree = 1
+    sequence_parallel: bool = False
+    microbatch: _Count
+    forward_seconds: _Amount
+    backward_seconds: _Amount
+    recompute_seconds: _Amount | None = None
+
+    @property
+    def template(self) -> Template:
+        """The template under which it was measured."""
+        return Template(self.tensor, self.context, self.expert, self.sequence_parallel)
+
+    @model_validator(mode="after")
+    def _parallel(self) -> Self:
+        if self.sequence_parallel and self.tensor == 1:
+            raise ValueError("sequence_parallel needs a tensor degree above 1")
+        return self
 
 
 class ConfigModel(Record):
@@ -229,7 +267,8 @@ class ConfigModel(Record):
     ``config`` is a Hugging Face ``config.json`` as it stands. ``device`` prices the layers; left
     out, it is the cluster's. ``capacity_factor`` scales the tokens that the routed experts compute:
     1 is a balanced, dropless mixture, more pads, less drops. With ``granularity`` ``half``,
-    attention and MLP of a block are layers of their own.
+    attention and MLP of a block are layers of their own. Measured times in ``profile`` replace the
+    estimated ones (:mod:`nest_opt.estimate.profile`); in a file it may be the path of a CSV file.
     """
 
     kind: Literal["config"]
@@ -242,6 +281,16 @@ class ConfigModel(Record):
     flash_attention: bool = False
     capacity_factor: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] = 1.0
     granularity: Literal["block", "half"] = "block"
+    profile: Annotated[tuple[ProfileRow, ...], Field(max_length=10**5)] = ()
+
+    @field_validator("profile")
+    @classmethod
+    def _measured_once(cls, rows: tuple[ProfileRow, ...]) -> tuple[ProfileRow, ...]:
+        _distinct(
+            tuple(f"{r.layer} {r.template.label} microbatch {r.microbatch}" for r in rows),
+            "rows of a profile",
+        )
+        return rows
 
 
 Model = Annotated[LayersModel | ConfigModel, Field(discriminator="kind")]

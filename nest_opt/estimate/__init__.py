@@ -13,8 +13,10 @@ def layer_table(problem: Problem) -> LayerTable:
     """
     templates, microbatches = problem.search.templates(), problem.search.microbatch
     if isinstance(problem.model, ConfigModel):
+        from nest_opt.estimate.profile import with_profile
         from nest_opt.estimate.transformer import table_of_config
 
         device = problem.model.device or problem.cluster.device
-        return table_of_config(problem.model, device, templates, microbatches)
+        table = table_of_config(problem.model, device, templates, microbatches)
+        return with_profile(table, problem.model)
     return table_of_layers(problem.model, templates, microbatches)

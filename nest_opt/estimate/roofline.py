@@ -61,10 +61,16 @@ def total(elements: int) -> Operator:
 
 @dataclass(frozen=True)
 class Roofline:
-    """A kernel takes the longer of its arithmetic and its memory traffic."""
+    """A kernel takes the longest of its arithmetic, its memory traffic and its launch.
+
+    The host launches kernels while others run, so that launching shows only where it takes longer
+    than computing. ``cache_bytes`` of a kernel's traffic are left in the cache by the one before.
+    """
 
     seconds_per_flop: Fraction
     seconds_per_byte: Fraction
+    kernel_seconds: Fraction = Fraction(0)
+    cache_bytes: int = 0
 
     def forward(self, operators: Iterable[Operator]) -> Fraction:
         """Seconds of the forward pass."""
@@ -75,7 +81,12 @@ class Roofline:
         return sum((self._kernel(w) for op in operators for w in op.backward), Fraction(0))
 
     def _kernel(self, work: Work) -> Fraction:
-        return max(work.flops * self.seconds_per_flop, work.bytes * self.seconds_per_byte)
+        if not work.flops and not work.bytes:
+            return Fraction(0)
+        traffic = max(work.bytes - self.cache_bytes, 0)
+        return max(
+            work.flops * self.seconds_per_flop, traffic * self.seconds_per_byte, self.kernel_seconds
+        )
 
 
 def roofline_of(device: Device, field: str, complaints: list[Complaint]) -> Roofline | None:
@@ -91,4 +102,6 @@ def roofline_of(device: Device, field: str, complaints: list[Complaint]) -> Roof
     return Roofline(
         1 / (exact(flops) * exact(device.matmul_efficiency)),
         1 / (exact(memory) * exact(device.memory_efficiency)),
+        exact(device.kernel_seconds),
+        device.cache_bytes,
     )
