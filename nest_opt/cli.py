@@ -41,6 +41,8 @@ OK, NEGATIVE, BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 1
 
 #: Columns of everything meant for people.
 WIDTH = 80
+#: Of violations, refusals and notes, so many are shown, each cut at so many characters.
+LISTED, LISTED_LENGTH = 6, 300
 #: A complaint fills at most one screen.
 SCREEN_LINES = 22
 
@@ -49,6 +51,9 @@ Json = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command, ``sys.argv`` unless given; returns the exit status."""
+    if sys.stdout is None or sys.stderr is None:  # closed by the caller
+        devnull = open(os.devnull, "w")  # noqa: SIM115 - open as long as the process
+        sys.stdout, sys.stderr = sys.stdout or devnull, sys.stderr or devnull
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
@@ -65,10 +70,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         _complain("interrupted")
         return INTERRUPTED
-    except BrokenPipeError:
+    except OSError as error:
+        if not isinstance(error, BrokenPipeError):
+            _complain(f"standard output cannot be written: {error.strerror or error}")
+            _abandon_output()
+            return BAD_INPUT
         # The reader has left. Keep the interpreter from flushing into the broken pipe once more.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _abandon_output()
         return BROKEN_PIPE
     except MemoryError:
         _complain("out of memory; narrow the search space or use a machine with more memory")
@@ -77,6 +85,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exc()
         _complain("this is a bug in nest-opt; please report it with the lines above")
         return INTERNAL
+
+
+def _abandon_output() -> None:
+    """Keep the interpreter from flushing once more what cannot be written."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # --- arguments ------------------------------------------------------------------------------------
@@ -399,7 +413,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _solve(arguments: argparse.Namespace) -> int:
     problem, compiled = _compiled_problem(arguments)
-    _check_writable(arguments.out)
+    _check_writable(arguments.out, getattr(arguments, "problem", None) or "")
     from nest_opt.solve import solve
 
     with _Progress(arguments.quiet) as progress:
@@ -449,7 +463,7 @@ def _certify(arguments: argparse.Namespace) -> int:
     if arguments.sample is not None:
         raise InputError("certify", "--sample goes with --suite")
     problem = _problem(arguments)
-    _check_writable(arguments.out)
+    _check_writable(arguments.out, getattr(arguments, "problem", None) or "")
     from nest_opt.certify import certify
 
     with _Progress(arguments.quiet) as progress:
@@ -507,10 +521,16 @@ def _verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(verification.to_dict())
     elif verification.ok:
-        checked = "digests, plan, price, cells and bounds"
-        if arguments.resolve:
-            checked += "; its integer programs ran again"
-        print(textwrap.fill(f"{name}: verified ({checked})", WIDTH))
+        best = data["batch_ticks"]
+        claim = "no plan exists" if best is None else f"T = {best:,} ticks"
+        print(textwrap.fill(_printable(f"{name}: verified: {data['name']}, {claim}"), WIDTH))
+        print(_clip(f"digest {data['digest']}", WIDTH))
+        print("checked: digest, price, cells and bounds anew; the solver finds no better plan")
+        trusted = verification.checked.get("not_re_solved", 0)
+        if trusted:
+            print(f"{trusted} answers of HiGHS taken as recorded; --resolve asks again")
+        elif arguments.resolve:
+            print("every answer of HiGHS that it rests on was obtained again")
     else:
         count = len(verification.refusals)
         print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
@@ -539,7 +559,7 @@ def _report(arguments: argparse.Namespace, report: Any) -> int:
 
 def _compile(arguments: argparse.Namespace) -> int:
     problem, compiled = _compiled_problem(arguments)
-    _check_writable(arguments.out)
+    _check_writable(arguments.out, getattr(arguments, "problem", None) or "")
     if arguments.out:
         _write(arguments, compiled.to_dict())
     if arguments.json:
@@ -640,10 +660,15 @@ def _compiled_problem(arguments: argparse.Namespace) -> tuple[Problem, Compiled]
     return problem, compile_problem(problem)
 
 
-def _check_writable(path: Path | None) -> None:
-    """Refuse a bad ``--out`` before minutes of work, not after."""
+def _check_writable(path: Path | None, source: str = "") -> None:
+    """Refuse a bad ``--out`` before minutes of work, not after; ``source`` is what is read."""
     if path is None:
         return
+    with contextlib.suppress(OSError, ValueError):
+        if source and path.is_file() and path.samefile(source):
+            raise InputError(str(path), "is the problem file itself; name another file for --out")
+    if str(path) == "-":
+        raise InputError("-", "is no file; for standard output use --json, or --out /dev/stdout")
     if path.is_dir():
         raise InputError(str(path), "is a folder; --out needs the name of a file")
     if not path.parent.is_dir():
@@ -754,16 +779,20 @@ def _print_table(
 
 
 def _print_list(items: Iterable[object]) -> None:
-    for item in items:
+    every = list(items)
+    for item in every[:LISTED]:
+        text = _printable(str(item))
         print(
             textwrap.fill(
-                _printable(str(item)),
+                text if len(text) <= LISTED_LENGTH else f"{text[:LISTED_LENGTH]} ...",
                 WIDTH,
                 initial_indent="  - ",
                 subsequent_indent="    ",
                 break_on_hyphens=False,
             )
         )
+    if len(every) > LISTED:
+        print(f"  - ... and {len(every) - LISTED} more (--json lists them all)")
 
 
 def _print_heading(name: str, status: str, digest: str) -> None:

@@ -102,10 +102,13 @@ class Answer(Record):
             return f"HiGHS {self.version or '(unknown)'} answered, not {CHECKED_HIGHS}"
         if self.status == "infeasible" and self.detail.startswith("contradiction:"):
             return None  # found while reading the model; no solve to read options back from
+        if self.status == "infeasible" and "infeasible" not in self.detail.lower():
+            return f"infeasible, it says, but HiGHS stopped with {self.detail!r}"
         wanted: dict[str, bool | int | float | str] = {
             "threads": 1,
             "mip_rel_gap": 0.0,
             "mip_abs_gap": 0.0,
+            "mip_feasibility_tolerance": 1e-6,
             "presolve": "on" if self.presolve else "off",
             "random_seed": self.seed,
         }

@@ -160,6 +160,7 @@ class _Check:
         self._check_completeness()
         self._check_enumeration()
         self._check_verdict()
+        self._check_with_solver()
         if resolve:
             self._resolve()
         return self._result([])
@@ -177,6 +178,22 @@ class _Check:
     def _tick(self, done: int, total: int, what: str) -> None:
         if self.progress:
             self.progress(done, total, what)
+
+    def _check_with_solver(self) -> None:
+        """The dynamic program may contradict a certificate, though it cannot confirm one.
+
+        Recorded refutations are taken on trust unless they are solved again; this finds out those
+        that were made up, because a better plan, or any, is there to be found.
+        """
+        certificate = self.certificate
+        if certificate.verdict != "certified" or self.refusals:
+            return  # it does not hold anyway
+        from nest_opt.solve import solve
+
+        found = solve(self.compiled, progress=self.progress).batch_ticks
+        if found != certificate.batch_ticks:
+            self._refuse(f"the solver finds {found} ticks, not {certificate.batch_ticks}")
+        self.checked["solver"] = "agrees" if found == certificate.batch_ticks else "contradicts"
 
     # --- the problem and the plan -----------------------------------------------------------------
 
@@ -465,6 +482,7 @@ class _Check:
                 Question(cells[label], answer.formulation, "fixed_plan", best, FIRST, plan)
                 for answer in certificate.completeness
             ]
+        recorded = {c.cell: c.value for c in certificate.closures if c.method == "solved"}
         asked = ask(self.evaluator, questions, jobs=self.jobs, seconds=SOLVE_LIMIT)
         for done, (index, reply) in enumerate(asked, 1):
             self._tick(done, len(questions), "solving again")
@@ -474,9 +492,8 @@ class _Check:
                 complaint = f"not infeasible again, but {answer.status} {answer.note}"
             elif question.kind == "minimum" and (
                 answer.status != "optimal"
-                or best is None
                 or answer.priced_ticks is None
-                or answer.priced_ticks < best
+                or answer.priced_ticks != recorded.get(question.cell.label)
             ):
                 complaint = f"not solved again, but {answer.status} {answer.priced_ticks}"
             elif question.kind == "fixed_plan" and (
@@ -488,6 +505,9 @@ class _Check:
                     f"cell {question.cell.label}, {question.formulation} {question.kind}, presolve "
                     f"{answer.presolve}, seed {answer.seed}: {complaint}"
                 )
+            if len(self.refusals) > _SHOWN:
+                asked.close()
+                break  # more of the same would say nothing new
         self.checked["re_solved"] = len(questions)
         self.checked["not_re_solved"] = 0
 

@@ -146,6 +146,7 @@ def test_counts() -> None:
         ({"presolve": True}, "presolve"),
         ({"options": {}}, "threads"),
         ({"options": {}, "detail": "contradiction: x has bounds [2, 1]"}, None),
+        ({"detail": "maxTimeLimit"}, "maxTimeLimit"),
         ({"options": {}, "detail": "contradiction: no", "status": "optimal"}, "threads"),
     ],
 )
@@ -155,12 +156,14 @@ def test_what_makes_an_answer_evidence(facts: dict[str, Any], complaint: str | N
         "question": "decision",
         "limit": 5,
         "status": "infeasible",
+        "detail": "provenInfeasible",
         "presolve": FIRST.presolve,
         "seed": FIRST.seed,
         "options": {
             "threads": 1,
             "mip_rel_gap": 0.0,
             "mip_abs_gap": 0.0,
+            "mip_feasibility_tolerance": 1e-6,
             "presolve": "off",
             "random_seed": 1,
         },

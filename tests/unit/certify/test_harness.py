@@ -462,6 +462,7 @@ def answer(status: str, asked: OptionSet = FIRST, **facts: Any) -> Answer:
         "threads": 1,
         "mip_rel_gap": 0.0,
         "mip_abs_gap": 0.0,
+        "mip_feasibility_tolerance": 1e-6,
         "presolve": "on" if asked.presolve else "off",
         "random_seed": asked.seed,
     }
@@ -470,6 +471,7 @@ def answer(status: str, asked: OptionSet = FIRST, **facts: Any) -> Answer:
         "question": "decision",
         "limit": 99,
         "status": status,
+        "detail": status,
         "presolve": asked.presolve,
         "seed": asked.seed,
         "options": read_back,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 import subprocess
 import sys
@@ -458,3 +459,50 @@ def test_an_engine_that_says_otherwise_now(data: Data, monkeypatch: pytest.Monke
     assert not result.ok and len(result.refusals) == 6
     assert any("not infeasible again" in refusal for refusal in result.refusals)
     assert any("not admitted again" in refusal for refusal in result.refusals)
+
+
+# --- what is made up from nothing -----------------------------------------------------------------
+
+
+def test_a_made_up_infeasibility_is_contradicted(unbounded: Data, data: Data) -> None:
+    """Every cell "refuted", by answers copied from elsewhere: the solver finds a plan."""
+    answers = copy.deepcopy(closures(unbounded, "refuted")[0]["answers"])
+    for answer in answers:
+        answer["limit"] = None
+    data["status"] = "infeasible"
+    for field in ("batch_ticks", "batch_seconds", "tau_ticks", "sigma_ticks", "plan"):
+        data[field] = None
+    data["gap"] = data["proven_bound_ticks"] = None
+    data["completeness"] = []
+    data["closures"] = [
+        {"cell": c["cell"], "method": "refuted", "value": None, "answers": answers}
+        for c in data["closures"]
+    ]
+    total = len(data["closures"])
+    data["cells"] = {"total": total, "bounded": 0, "refuted": total, "solved": 0, "open": 0}
+    data["enumeration"] = {"plans": 456, "agreed": True, "reason": None}
+    assert not verify(data).ok
+
+
+def test_the_solver_contradicts_recorded_refutations(monkeypatch: Any, data: Data) -> None:
+    from nest_opt.solve import solve
+
+    found = solve(load_problem("worked-example-160"))
+    lower = dataclasses.replace(found, batch_ticks=453)
+    monkeypatch.setattr(sys.modules["nest_opt.solve"], "solve", lambda *a, **k: lower)
+    assert "the solver finds 453 ticks" in refusals(data)
+
+
+def test_a_false_minimum_is_found_out(data: Data) -> None:
+    """A refuted cell, said to be solved at a price that is not its minimum."""
+    closure = closures(data, "refuted")[0]
+    for answer in closure["answers"]:
+        answer.update(
+            question="minimum", limit=None, status="optimal", priced_ticks=500, detail="optimal"
+        )
+    closure.update(method="solved", value=500)
+    data["cells"]["refuted"] -= 1
+    data["cells"]["solved"] += 1
+    result = verify(data, resolve=True, jobs=2)
+    assert not result.ok
+    assert "not solved again" in "\n".join(result.refusals)
