@@ -3,7 +3,8 @@
 Every problem has an aim: one option of the search space (a kind of recomputation, a ZeRO stage, a
 layout, an axis) that must be *decisive*, which means that the optimal batch time is another one,
 or that no plan is left, once the option is taken off the search lists; or a part of the order among
-plans of equal batch time, which must decide between them. A problem is drawn at random around its
+plans of equal batch time, which must decide between them; or a corner of the rules that hardly any
+other problem visits. A problem is drawn at random around its
 aim, its device memory is set to where the aim is decisive (ample, exactly what the reference plan
 needs, one quantum less than a better plan needs, or one quantum less than any plan needs), and it
 is drawn again until that succeeds. Problem n of a seed depends on (seed, n) alone.
@@ -21,18 +22,23 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
 
 from tabulate import tabulate
 
+from nest_opt.bounds import Bounds
 from nest_opt.cells import list_cells
 from nest_opt.certify.processes import Outcome, run_all
 from nest_opt.compile import Compiled, compile_problem
+from nest_opt.dp.recurrence import Family, Pipelines
+from nest_opt.dp.tables import INFINITE
 from nest_opt.enumerate import all_plans, best_plan, count_plans, preference
 from nest_opt.errors import CompileError, NestOptError, OverflowGuardError
-from nest_opt.evaluate import Evaluator
+from nest_opt.evaluate import Evaluator, axis_groups
 from nest_opt.files import canonical_json, read_json, write_text
+from nest_opt.geometry import Geometry
 from nest_opt.library import instances_folder, load_problem
 from nest_opt.plan import LAYOUTS, RECOMPUTATIONS, Plan, Template
 from nest_opt.solve import Progress, Solution, solve
@@ -40,7 +46,9 @@ from nest_opt.solve import Progress, Solution, solve
 SUITE_FORMAT = "nest-opt/suite/1"
 #: What ``--seed`` is unless given; the shipped suite has it.
 SEED = 20260
-PROBLEMS = 320
+PROBLEMS = 352
+#: The first problems, which are about options and the order of plans; the rest are about corners.
+_ORDINARY = 320
 #: Problems with at most this many plans are enumerated.
 ENUMERABLE = 20_000
 
@@ -166,10 +174,10 @@ def decisive_options(compiled: Compiled, batch_ticks: int | None) -> list[str]:
     return [option for option in OPTIONS if is_decisive(compiled, option, batch_ticks)]
 
 
-def decides_ties(compiled: Compiled, part: str) -> bool:
+def decides_ties(compiled: Compiled, part: str, *, turn: int = -1) -> bool:
     """Whether the reference plan is another one when a part of the order of plans is reversed.
 
-    Enumerates: for problems of few plans only.
+    ``turn=0`` leaves it out instead. Enumerates: for problems of few plans only.
     """
     evaluator = Evaluator(compiled)
     keys = []
@@ -181,16 +189,135 @@ def decides_ties(compiled: Compiled, part: str) -> bool:
 
     def reversed_there(key: tuple[Any, ...]) -> tuple[Any, ...]:
         entry = key[place]
-        turned = tuple(-x for x in entry) if isinstance(entry, tuple) else -entry
+        turned = tuple(turn * x for x in entry) if isinstance(entry, tuple) else turn * entry
         return (*key[:place], turned, *key[place + 1 :])
 
     return bool(keys) and min(keys) != min(keys, key=reversed_there)
+
+
+# --- corners of the rules -------------------------------------------------------------------------
+
+
+def _axis_order_matters(compiled: Compiled, solution: Solution) -> bool:
+    """The reference plan would have another price with the tensor index slowest."""
+    plan = solution.plan
+    assert plan is not None
+    t = plan.template
+
+    def turned(devices: tuple[int, ...]) -> tuple[int, ...]:
+        at = {
+            (x, y, z): devices[z + t.expert * (y + t.context * x)]
+            for x in range(t.tensor)
+            for y in range(t.context)
+            for z in range(t.expert)
+        }
+        return tuple(at[x, y, z] for z, y, x in sorted((z, y, x) for x, y, z in at))
+
+    stages = tuple(
+        stage.model_copy(update={"devices": tuple(map(turned, stage.devices))})
+        for stage in plan.stages
+    )
+    other = plan.model_copy(update={"layout": "explicit", "stages": stages})
+    return Evaluator(compiled).evaluate(other).tau_ticks != solution.tau_ticks
+
+
+def _groups_are_unequal(compiled: Compiled, solution: Solution) -> bool:
+    """In the bottleneck stage of the reference plan, some call is dearer in one of its groups."""
+    plan = solution.plan
+    assert plan is not None
+    bottleneck = Evaluator(compiled).evaluate(plan).bottleneck
+    assert bottleneck is not None
+    table = compiled.tables[plan.template, plan.microbatch]
+    stage = plan.stages[bottleneck]
+    for layer in table.layers[slice(*stage.layers)]:
+        for call in layer.calls:
+            groups = axis_groups(plan.template, stage.devices[0], call.axis)
+            shapes = map(compiled.network.shape_of, groups)
+            if len({compiled.collective_ticks(call.kind, call.bytes, s) for s in shapes}) > 1:
+                return True
+    return False
+
+
+def _experts_decide(compiled: Compiled, solution: Solution) -> bool:
+    """Expert weights are what the slowest synchronisation is mostly about, over context ranks."""
+    plan = solution.plan
+    assert plan is not None
+    parts = [s.sync_parts_ticks for s in Evaluator(compiled).evaluate(plan).stages]
+    slowest = max(parts, key=lambda part: part.total)
+    return plan.template.expert > 1 and slowest.expert > 0 and slowest.total == solution.sigma_ticks
+
+
+def _tied_rings_differ(compiled: Compiled, solution: Solution) -> bool:
+    """The ring of a tied weight is what sigma is, and replicas have it at different classes."""
+    plan = solution.plan
+    assert plan is not None
+    ends = zip(plan.stages[0].devices, plan.stages[-1].devices, strict=True)
+    classes = {compiled.network.class_of(first + last) for first, last in ends}
+    return len(plan.stages) > 1 and len(classes) > 1 and bool(solution.sigma_ticks)
+
+
+def _corner_is_inner(compiled: Compiled, solution: Solution) -> bool:
+    """The optimum has neither the least load nor the least synchronisation of its cell."""
+    plan = solution.plan
+    assert plan is not None
+    cell = next(
+        cell
+        for cell in list_cells(compiled)
+        if (cell.microbatch, cell.replicas, cell.template, cell.stages, cell.layout)
+        == (plan.microbatch, plan.replicas, plan.template, len(plan.stages), plan.layout)
+    )
+    pipelines = Pipelines(compiled, Geometry(compiled.network), Family.of(cell), cell.stages)
+    free = int(INFINITE)
+    least_load = pipelines.least_bottleneck(cell.stages, free)
+    least_sync = pipelines.least_sync(cell.stages, free)
+    ends = (least_load, least_sync)
+    return solution.tau_ticks != ends[0] and solution.sigma_ticks != ends[1]
+
+
+def _padding_would_win(compiled: Compiled, solution: Solution) -> bool:
+    """Data-parallel degrees that need padding, with more than one expert rank, would be better."""
+    free = compiled.search.model_copy(update={"data_parallel": "any"})
+    padded = _best(replace(compiled, search=free))
+    if padded.plan is None or padded.batch_ticks == solution.batch_ticks:
+        return False
+    microbatch, expert = padded.plan.microbatch, padded.plan.template.expert
+    whole, rest = divmod(compiled.global_batch, microbatch * expert)
+    return (
+        expert > 1
+        and rest > 0
+        and compiled.global_batch % microbatch == 0
+        and whole > 0 == whole % padded.plan.replicas
+    )
+
+
+def _work_bound_is_tight(compiled: Compiled, solution: Solution) -> bool:
+    """The work bound misses the optimum by less than a quarter of the synchronisation."""
+    bounds = Bounds(compiled, Geometry(compiled.network))
+    bound = max(bounds.work(cell) for cell in list_cells(compiled))
+    ticks, sync = solution.batch_ticks, solution.sigma_ticks
+    assert ticks is not None and sync is not None
+    return 4 * (ticks - bound) < sync
+
+
+#: Corners of the rules that hardly any ordinary problem visits, and how to tell.
+CORNERS: dict[str, Callable[[Compiled, Solution], bool]] = {
+    "axis order": _axis_order_matters,
+    "unequal groups": _groups_are_unequal,
+    "expert and context ranks": _experts_decide,
+    "unequal tied rings": _tied_rings_differ,
+    "several corners": _corner_is_inner,
+    "devices before stages": lambda compiled, _: decides_ties(compiled, "devices", turn=0),
+    "padding with experts": _padding_would_win,
+    "equal layers": _work_bound_is_tight,
+}
 
 
 def _meets(compiled: Compiled, aim: str, batch_ticks: int) -> bool:
     """Whether what a problem aims at is decisive."""
     if aim in TIE_BREAKS:
         return decides_ties(compiled, aim)
+    if aim in CORNERS:
+        return CORNERS[aim](compiled, _best(compiled))
     return is_decisive(compiled, aim, batch_ticks)
 
 
@@ -205,9 +332,9 @@ def _best(compiled: Compiled) -> Solution:
 class Recipe:
     """What one problem of the suite is drawn for.
 
-    ``aim`` is the option or the part of the order to be decisive, "" for none. ``memory`` is
-    ``ample``, ``exact``, ``below`` or ``impossible``. ``plans`` are the least and largest number
-    of plans.
+    ``aim`` is the option or the part of the order to be decisive, or the corner of the rules to be
+    visited, "" for none. ``memory`` is ``ample``, ``exact``, ``below`` or ``impossible``. ``plans``
+    are the least and largest number of plans.
     """
 
     aim: str
@@ -231,8 +358,12 @@ _LARGE = (ENUMERABLE + 1, 10**12)
 def recipe_of(index: int) -> Recipe:
     """The recipe of problem ``index``.
 
-    Two of three are enumerable, one of ten has no plan, one of twenty is about the order of plans.
+    Two of three are enumerable, one of ten has no plan, one of twenty is about the order of plans;
+    the last ones are about corners of the rules.
     """
+    if index >= _ORDINARY:
+        corners = tuple(CORNERS)
+        return Recipe(corners[(index - _ORDINARY) % len(corners)], "ample", (8, 6_000))
     if index % 20 == 4:
         ties = tuple(TIE_BREAKS)
         aim = ties[index // 20 % len(ties)]
@@ -300,18 +431,37 @@ class _Draft:
         self.large = self.recipe.plans == _LARGE
         #: Whatever the template and microbatch, a layer takes (almost) the same time, and nothing
         #: is paid for communication: many plans cost the same.
-        self.ties = aim in TIE_BREAKS
+        self.ties = aim in TIE_BREAKS or aim == "devices before stages"
         tiny = aim not in axes and aim not in LAYOUTS and not self.large and dice.chance(12)
         self.levels = dice.pick(_TINY_LEVELS if tiny else _LEVELS)
-        self.devices = 1
-        for size in self.levels:
-            self.devices *= size
+        self.devices = prod(self.levels)
         self.microbatches = dice.pick(([1], [1], [2], [1, 2], [1, 2], [1, 3], [2, 4], [3]))
         self.fractional = dice.chance(25)
         self.has_experts = aim == "expert" or dice.chance(25)
+        if aim in CORNERS:
+            self._visit(aim)
         self.templates = self._templates()
         self.auto_tick = not self.ties and dice.chance(3)
         self.quantum = dice.pick((1, 1, 8, 10, 16, 48))
+
+    def _visit(self, aim: str) -> None:
+        """Levels, microbatches and experts that lead to a corner of the rules."""
+        dice = self.dice
+        levels = {
+            "axis order": ((2, 2, 2), (2, 3), (4, 2), (2, 4)),
+            "unequal groups": ((3, 2), (3, 3), (3, 4), (5, 2)),
+            "expert and context ranks": ((2, 2), (2, 4), (4, 2), (2, 2, 2)),
+            "unequal tied rings": ((2, 3), (2, 5), (2, 3, 2), (4, 3)),
+            "padding with experts": ((4,), (2, 2), (4, 2)),
+            "equal layers": ((4,), (8,), (6,)),
+        }
+        self.levels = dice.pick(levels.get(aim, _LEVELS))
+        self.devices = prod(self.levels)
+        if aim == "expert and context ranks":
+            self.has_experts = True
+        if aim == "padding with experts":
+            self.microbatches = dice.pick(([1, 2], [2, 4], [1, 2]))
+            self.has_experts = True
 
     def _templates(self) -> list[Template]:
         dice, aim = self.dice, self.recipe.aim
@@ -336,7 +486,17 @@ class _Draft:
                 self.tensor = [1, 2]
             elif aim == "context degree":
                 self.tensor, self.context, self.expert = [1], [1, 2], [1, 2]
-        for name in ("tensor", "context", "expert"):
+        if aim in CORNERS:
+            axes = {
+                "axis order": dice.pick((([2], [2], [1]), ([2], [1], [2]), ([1, 2], [2], [1]))),
+                "unequal groups": dice.pick((([2], [2], [1]), ([2], [1], [2]), ([1], [2], [2]))),
+                "expert and context ranks": ([1], [2], [1, 2]),
+                "devices before stages": ([1], dice.pick(([1, 3], [1, 4])), [1]),
+                "padding with experts": ([1], [1], [1, 2]),
+            }
+            self.tensor, self.context, self.expert = axes.get(aim, ([1], [1], [1]))
+            self.sequence = [False]
+        for name in ("tensor", "context", "expert") if aim not in CORNERS else ():
             # Now and then no stage of width one, to have every stage on several devices.
             if aim != name and len(getattr(self, name)) == 2 and dice.chance(30):
                 setattr(self, name, getattr(self, name)[1:])
@@ -362,12 +522,16 @@ class _Draft:
             run = dice.pick((1, 1, 2, 3, 4, 5)) if dice.chance(60) else 1
             counts.append(min(run, count - sum(counts)))
         even = dice.chance(25)
+        if self.recipe.aim == "equal layers":
+            even, counts = True, [dice.pick((2, 4, 6))]
         bases = [self._base(even) for _ in counts]
-        if dice.chance(15) and len(bases) > 1:
+        plain = self.recipe.aim in CORNERS
+        if dice.chance(15) and len(bases) > 1 and not plain:
             heavy = dice.pick(bases)
             for key in ("forward", "backward", "recompute"):
                 heavy[key] *= dice.pick((10, 60, 200))
-        tied = count > 1 and dice.chance(22)
+        tied = count > 1 and dice.chance(22) and self.recipe.aim != "equal layers"
+        tied = tied or self.recipe.aim == "unequal tied rings"
         if tied:
             for base in (bases[0], bases[-1]):
                 base["weights"] = max(base["weights"], 12)
@@ -411,8 +575,12 @@ class _Draft:
             "output": dice.between(0, 6) * unit,
             "call": dice.between(1, 8) * unit,
         }
-        if dice.chance(10):
+        if dice.chance(10) and aim not in CORNERS:
             base["weights"] = 0
+        if aim == "equal layers":
+            base["output"] = 0
+        if aim in ("axis order", "unequal groups"):
+            base["call"] *= 8
         if self.fractional:
             for key in ("forward", "backward", "recompute", "selective"):
                 base[key] += dice.below(10)
@@ -554,6 +722,8 @@ class _Draft:
                     "latency_seconds": _seconds(max(latency, 0)),
                 }
             )
+        if self.recipe.aim == "equal layers":
+            levels[0]["latency_seconds"] = 0.0
         return {
             "name": "generated",
             "device": {"name": "generated", "memory_bytes": 1},
@@ -631,6 +801,17 @@ class _Draft:
         stages: Any = "any"
         if dice.chance(50):
             stages = dice.some((1, 2, 3, 4, 5), dice.pick((1, 2, 2, 3)))
+        if aim == "unequal tied rings":
+            zero, replicas, stages = [3], [2, 3], [2]
+            layouts = ["pipeline-inner"]
+        elif aim == "several corners":
+            zero, replicas = [0, 2, 3], [2, 3]
+        elif aim == "devices before stages":
+            replicas, stages = [1, 2, 3], [1, 2]
+        elif aim == "padding with experts":
+            replicas = "even"
+        elif aim == "equal layers":
+            zero, replicas, stages, recomputation = [0], [2], [2], ["none", "layer"]
         tensor = list(self.tensor)
         if dice.chance(6):
             tensor.append(5)  # The layer table has no costs for it: skipped, and listed as such.
@@ -832,11 +1013,8 @@ def generate_entry(index: int, seed: int = SEED) -> dict[str, Any]:
         if data is None:
             continue
         data["name"] = f"small-{index:03d}"
-        data["description"] = (
-            f"drawn so that {recipe.aim} is decisive; memory: {recipe.memory}"
-            if recipe.aim
-            else f"memory: {recipe.memory}"
-        )
+        wanted = f"aim: {recipe.aim}; " if recipe.aim else ""
+        data["description"] = f"{wanted}memory: {recipe.memory}"
         # Through text and back, so that what is checked is what is written.
         data = json.loads(canonical_json(data))
         compiled = compile_problem(load_problem(data))

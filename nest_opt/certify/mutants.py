@@ -14,7 +14,9 @@ when the suite's comparison disagrees on some problem:
 A mutant that no problem catches is a *survivor*: the suite lacks a problem, or the mutant computes
 the same as the original.
 
-Where the problem that caught a mutant last time is known (``catchers.json``), it is asked first.
+Problems that caught this mutant last time (``catchers.json``), or another that breaks the same
+term, are asked first. A problem whose coefficients a mutant of the cost rules leaves as they are
+cannot notice it, and is passed over.
 """
 
 from __future__ import annotations
@@ -22,8 +24,10 @@ from __future__ import annotations
 import argparse
 import ast
 import contextlib
+import importlib
 import importlib.abc
 import importlib.machinery
+import importlib.util
 import json
 import os
 import subprocess
@@ -139,7 +143,7 @@ def run_mutants(
     """
     started = time.monotonic()
     known = catchers() if use_catchers else {}
-    tasks = [lambda m=mutant: _run_mutant(m, known.get(m.name)) for mutant in only]
+    tasks = [lambda m=mutant: _run_mutant(m, hints(m, known)) for mutant in only]
     fates: dict[int, Fate] = {}
     running = run_each(tasks, jobs=jobs, seconds=MUTANT_LIMIT)
     with contextlib.closing(running):
@@ -162,11 +166,24 @@ def catchers() -> dict[str, str]:
     return known
 
 
-def _run_mutant(mutant: Mutant, hint: str | None) -> dict[str, Any]:
+def hints(mutant: Mutant, known: dict[str, str]) -> list[str]:
+    """Problems to ask first: its own catcher, those of its family and term, those of all others."""
+    related = sorted(
+        (other for other in MUTANTS if other.name in known),
+        key=lambda other: (
+            other.name != mutant.name,
+            other.family != mutant.family or other.module != mutant.module,
+            other.term != mutant.term,
+        ),
+    )
+    return list(dict.fromkeys(known[other.name] for other in related))
+
+
+def _run_mutant(mutant: Mutant, hints: list[str]) -> dict[str, Any]:
     """Run one mutant in an interpreter of its own."""
     child = subprocess.run(
         [sys.executable, "-c", "from nest_opt.certify.mutants import child; child()"],
-        input=json.dumps({"mutant": asdict(mutant), "hint": hint}),
+        input=json.dumps({"mutant": asdict(mutant), "hints": hints}),
         capture_output=True,
         text=True,
         timeout=MUTANT_LIMIT,
@@ -246,19 +263,24 @@ def child() -> None:
     if mutant.module in sys.modules:
         raise NestOptError(f"{mutant.module} was imported before it could be patched")
     sys.meta_path.insert(0, _Finder(mutant.module, mutant.edits))
-    json.dump(_hunt(mutant, order["hint"]), sys.stdout)
+    json.dump(_hunt(mutant, order["hints"]), sys.stdout)
 
 
-def _hunt(mutant: Mutant, hint: str | None) -> dict[str, Any]:
+def _hunt(mutant: Mutant, hints: list[str]) -> dict[str, Any]:
     from nest_opt.certify.suite import load_suite
 
-    # Small problems first; the order is the same every time.
+    place = {name: n for n, name in enumerate(hints)}
+    # Then small problems first; the order is the same every time.
     entries = sorted(
-        load_suite(_SUITE).entries, key=lambda e: (e.name != hint, not e.is_enumerable, e.name)
+        load_suite(_SUITE).entries,
+        key=lambda e: (place.get(e.name, len(place)), not e.is_enumerable, e.name),
     )
+    original = _original(mutant.module) if mutant.module == "formulations.costs" else None
     tried = 0
     for entry in entries:
         if mutant.engine != "milp" and not entry.is_enumerable:
+            continue
+        if original is not None and not _changes_costs(entry, original):
             continue
         tried += 1
         try:
@@ -268,6 +290,46 @@ def _hunt(mutant: Mutant, hint: str | None) -> dict[str, Any]:
         if how:
             return {"problem": entry.name, "how": how, "problems_run": tried}
     return {"problem": "", "how": "", "problems_run": tried}
+
+
+def _original(module: str) -> Any:
+    """The module as it is on disk, beside the patched one."""
+    path = importlib.import_module(module).__file__
+    assert path is not None
+    name = f"{module}_as_written"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None
+    sys.modules[name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+def _changes_costs(entry: Any, original: Any) -> bool:
+    """Whether the patched cost rules give some cell of a problem other coefficients."""
+    from formulations import costs as patched
+    from nest_opt.cells import list_cells
+
+    limit = 2**62 if entry.batch_ticks is None else entry.batch_ticks - 1
+
+    def coefficients(module: Any, cell: Any) -> object:
+        costs = module.cell_costs(entry.compiled, cell)
+        pairs = costs.corner_pairs(limit)
+        bounds = (costs.load_ceiling, max(costs.attainable_syncs))
+        most = [
+            costs.most(run, j, choice, *bounds)
+            for j in range(costs.stages)
+            for run in costs.runs
+            for choice in costs.choices
+        ]
+        return repr((costs, pairs, bounds, most, costs.objective_weights))
+
+    try:
+        return any(
+            coefficients(patched, cell) != coefficients(original, cell)
+            for cell in list_cells(entry.compiled)
+        )
+    except Exception:  # the comparison itself will say what broke
+        return True
 
 
 def _complaints(mutant: Mutant, entry: Any) -> Iterator[str]:

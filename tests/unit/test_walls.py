@@ -102,7 +102,8 @@ def test_no_forbidden_import_hides_in_a_function(module: str) -> None:
 
 
 #: Commands; the last is run with python -m, to make the shipped suite.
-COMMANDS = ("nest_opt/cli.py", "nest_opt/__main__.py", "nest_opt/certify/generate.py")
+COMMANDS = ("nest_opt/cli.py", "nest_opt/__main__.py", "nest_opt/certify/generate.py",
+            "nest_opt/certify/mutants.py")
 
 
 def test_nothing_below_the_command_line_prints() -> None:
