@@ -18,7 +18,7 @@ from nest_opt.errors import NestOptError
 TABLE = Path(__file__).with_name("MUTANTS.md")
 
 #: No problem of the suite is known to notice these yet: a problem is missing, or the row says
-#: nothing that other rows do not say. (An empty stage, say, helps only where one cut is far dearer.)
+#: nothing that others do not. (An empty stage, say, helps only where one cut is far dearer.)
 OPEN = (
     "assignment: C2_run weakened",
     "runs: C1_count weakened the other way",
