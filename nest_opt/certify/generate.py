@@ -46,7 +46,7 @@ from nest_opt.solve import Progress, Solution, solve
 SUITE_FORMAT = "nest-opt/suite/1"
 #: What ``--seed`` is unless given; the shipped suite has it.
 SEED = 20260
-PROBLEMS = 352
+PROBLEMS = 356
 #: The first problems, which are about options and the order of plans; the rest are about corners.
 _ORDINARY = 320
 #: Problems with at most this many plans are enumerated.
@@ -299,6 +299,16 @@ def _work_bound_is_tight(compiled: Compiled, solution: Solution) -> bool:
     return 4 * (ticks - bound) < sync
 
 
+def _transfers_weigh(compiled: Compiled, solution: Solution) -> bool:
+    """The bottleneck transfers longer than it computes, so that an empty stage would be welcome."""
+    plan = solution.plan
+    assert plan is not None
+    evaluation = Evaluator(compiled).evaluate(plan)
+    assert evaluation.bottleneck is not None
+    parts = evaluation.stages[evaluation.bottleneck].load_parts_ticks
+    return parts.transfer_forward + parts.transfer_backward > parts.compute
+
+
 #: Corners of the rules that hardly any ordinary problem visits, and how to tell.
 CORNERS: dict[str, Callable[[Compiled, Solution], bool]] = {
     "axis order": _axis_order_matters,
@@ -309,7 +319,9 @@ CORNERS: dict[str, Callable[[Compiled, Solution], bool]] = {
     "devices before stages": lambda compiled, _: decides_ties(compiled, "devices", turn=0),
     "padding with experts": _padding_would_win,
     "equal layers": _work_bound_is_tight,
+    "costly cuts": _transfers_weigh,
 }
+_WITH_MANY_PLANS = ("axis order", "unequal groups", "expert and context ranks", "costly cuts")
 
 
 def _meets(compiled: Compiled, aim: str, batch_ticks: int) -> bool:
@@ -363,7 +375,10 @@ def recipe_of(index: int) -> Recipe:
     """
     if index >= _ORDINARY:
         corners = tuple(CORNERS)
-        return Recipe(corners[(index - _ORDINARY) % len(corners)], "ample", (8, 6_000))
+        turn, number = divmod(index - _ORDINARY, len(corners))
+        aim = corners[number]
+        many = turn % 2 == 1 and aim in _WITH_MANY_PLANS
+        return Recipe(aim, "ample", (3_000, 14_000) if many else (8, 6_000))
     if index % 20 == 4:
         ties = tuple(TIE_BREAKS)
         aim = ties[index // 20 % len(ties)]
@@ -454,6 +469,7 @@ class _Draft:
             "unequal tied rings": ((2, 3), (2, 5), (2, 3, 2), (4, 3)),
             "padding with experts": ((4,), (2, 2), (4, 2)),
             "equal layers": ((4,), (8,), (6,)),
+            "costly cuts": ((4,), (2, 2), (4, 2), (2, 4)),
         }
         self.levels = dice.pick(levels.get(aim, _LEVELS))
         self.devices = prod(self.levels)
@@ -524,7 +540,12 @@ class _Draft:
         even = dice.chance(25)
         if self.recipe.aim == "equal layers":
             even, counts = True, [dice.pick((2, 4, 6))]
+        if self.recipe.aim == "costly cuts":
+            counts = [1] * dice.pick((4, 5))
         bases = [self._base(even) for _ in counts]
+        if self.recipe.aim == "costly cuts":
+            for base in dice.some(bases[:-1], 2):
+                base["output"] = base["output"] * 20 + 30 * self.quantum
         plain = self.recipe.aim in CORNERS
         if dice.chance(15) and len(bases) > 1 and not plain:
             heavy = dice.pick(bases)
@@ -810,6 +831,8 @@ class _Draft:
             replicas, stages = [1, 2, 3], [1, 2]
         elif aim == "padding with experts":
             replicas = "even"
+        elif aim == "costly cuts":
+            replicas, stages = [1, 2], dice.pick(([3], [3, 4], [4]))
         elif aim == "equal layers":
             zero, replicas, stages, recomputation = [0], [2], [2], ["none", "layer"]
         tensor = list(self.tensor)

@@ -1559,6 +1559,7 @@ _ASSIGNMENT: tuple[Mutant, ...] = (
             "return linear(model, held + before + _var(model.starts, (i, j, *index), -1)) <= 0",
             "return linear(model, held + before + _var(model.starts, (i, j, *index), -1)) <= i // 2",
         ),
+        *_NO_STRENGTHENING[_A],
     ),
     _family(
         _A,
@@ -1743,12 +1744,6 @@ _RUNS: tuple[Mutant, ...] = (
     _family(
         _R,
         "C1_count",
-        "weakened the other way",
-        ("(-1, model.filled[g, j])]) == 0", "(-1, model.filled[g, j])]) >= 0"),
-    ),
-    _family(
-        _R,
-        "C1_count",
         "off by one",
         ("before = _var(model.filled, (g, j - 1))", "before = _var(model.filled, (g, j - 2))"),
     ),
@@ -1795,7 +1790,7 @@ _RUNS: tuple[Mutant, ...] = (
         _R,
         "C4_order",
         "weakened",
-        ("for g, j in model.full if g > 0]", "for g, j in model.full if g > 1]"),
+        ("for g, j in model.full if g > 0]", "for g, j in model.full if g > 0 and j == 0]"),
     ),
     _family(
         _R,
@@ -1861,7 +1856,7 @@ _RUNS: tuple[Mutant, ...] = (
         "weakened",
         (
             "for index in every for t in _var(model.count, index)]) >= 1",
-            "for index in every for t in _var(model.count, index)]) >= j % 2",
+            "for index in every for t in _var(model.count, index)]) >= int(j == 0)",
         ),
     ),
     _family(
