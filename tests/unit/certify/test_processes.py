@@ -250,8 +250,8 @@ def test_ctrl_c_in_the_parent_kills_the_children(tmp_path: Path) -> None:
 
     def interrupt() -> None:
         pids.extend(wait_for(paths))
-        # The second child may run before its parent has left fork(), whose hooks swallow exceptions.
-        # Ctrl-C is blocked there, but a signal raised by this thread is not.
+        # The second child may run before its parent has left fork(), whose hooks swallow what is
+        # raised in them. Ctrl-C is blocked there, but a signal raised by this thread is not.
         time.sleep(0.5)
         signal.raise_signal(signal.SIGINT)
 
