@@ -611,18 +611,31 @@ class _Pricing:
         before = self.intervals(position - 1) if position > 0 else None
         after = self.intervals(position + 1) if position < last else None
         found: dict[_ReplicaSignature, None] = {}
+        first_devices = self.compiled.cost_model.transfer_link == "first_devices"
+
+        def link(others: list[range], r: int) -> int:
+            """Class between this stage and a neighbour, in one replica."""
+            if first_devices:
+                return network.class_of([here[0][0], others[0][0]])
+            return network.class_of([*here[r], *others[r]])
+
         for r, devices in enumerate(here):
             groups = axis_groups(self.cell, devices)
             signature = _ReplicaSignature(
-                network.class_of([*before[r], *devices]) if before else None,
-                network.class_of([*devices, *after[r]]) if after else None,
+                link(before, r) if before else None,
+                link(after, r) if after else None,
                 tuple(frozenset(map(network.shape_of, groups[axis])) for axis in AXES),
             )
             found[signature] = None
         return list(found)
 
     def loads(self, position: int) -> tuple[LoadRow, ...]:
-        """One load row for each different way in which a replica's stage lies."""
+        """One load row for each different way in which a replica's stage lies.
+
+        Two where recomputation runs while the gradients arrive (`backward_again`): the load is at
+        least that with the transfer and without recomputation, and at least that with recomputation
+        and without the transfer.
+        """
         gathers = {zero: self.zero_work(position, zero) for zero in self.compiled.search.zero}
         nothing = (0,) * self.compiled.layer_count
         rows = []
@@ -632,18 +645,23 @@ class _Pricing:
                 for kind in self.compiled.search.recomputation
             }
             ticks = self.table.transfer_ticks
-            rows.append(
-                LoadRow(
-                    work={
-                        c: _plus(compute[c.recomputation], gathers[c.zero]) for c in self.choices
-                    },
-                    receive=nothing
-                    if signature.receive_class is None
-                    else ticks[signature.receive_class],
-                    send=nothing if signature.send_class is None else ticks[signature.send_class],
-                )
-            )
+            receive = nothing if signature.receive_class is None else ticks[signature.receive_class]
+            send = nothing if signature.send_class is None else ticks[signature.send_class]
+            work = {c: _plus(compute[c.recomputation], gathers[c.zero]) for c in self.choices}
+            rows.append(LoadRow(work, receive, send))
+            if self.backward_again and signature.send_class is not None:
+                again = self.each_layer(lambda layer, _: layer.recompute)
+                instead = {
+                    c: _plus(work[c], again) if c.recomputation == "stage" else work[c]
+                    for c in self.choices
+                }
+                rows.append(LoadRow(instead, receive, nothing))
         return _different(rows)
+
+    @property
+    def backward_again(self) -> bool:
+        """Whether a stage recomputes at the cost of a backward pass, while the gradients arrive."""
+        return self.compiled.cost_model.recomputation == "backward_again"
 
     def compute(
         self, recomputation: Recomputation, signature: _ReplicaSignature
@@ -652,17 +670,17 @@ class _Pricing:
 
         def price(layer: LayerKind, _: StateBytes) -> int:
             ticks = layer.forward + layer.backward
+            again = recomputation in ("layer", "stage") and not self.backward_again
             if recomputation == "selective":
                 ticks += layer.recompute_selective
-            elif recomputation != "none":
+            elif again:
                 ticks += layer.recompute
             for call in layer.calls:
                 once = max(
                     self.compiled.collective_ticks(call.kind, call.bytes, shape)
                     for shape in signature.groups[AXES.index(call.axis)]
                 )
-                again = recomputation in ("layer", "stage") and call.direction == "forward"
-                ticks += call.count * once * (2 if again else 1)
+                ticks += call.count * once * (2 if again and call.direction == "forward" else 1)
             return ticks
 
         return price
@@ -727,7 +745,9 @@ class _Pricing:
 
     def memory(self, position: int) -> dict[Choice, MemoryTerms]:
         """Memory terms by choice."""
-        in_flight = min(self.cell.stages - position, self.cell.microbatches)
+        in_flight = self.cell.stages - position
+        if self.compiled.cost_model.in_flight == "at_most_microbatches":
+            in_flight = min(in_flight, self.cell.microbatches)
         nothing = (0,) * self.compiled.layer_count
         states = {zero: self.each_layer(self.state_at(zero)) for zero in self.compiled.search.zero}
         gathered = self.each_layer(self.gathered)

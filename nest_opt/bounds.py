@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nest_opt.cells import Cell
+from nest_opt.collectives import bandwidth_seconds
 from nest_opt.compile import Compiled, StateBytes, Table
 from nest_opt.geometry import Geometry, Ints, Position, Shapes, Signature
 from nest_opt.network import GroupShape
@@ -100,11 +101,14 @@ class Bounds:
                 ticks = call.count * self._cheapest_call(template, call.kind, call.axis, call.bytes)
                 load += ticks
                 forward += ticks if call.direction == "forward" else 0
+            full = layer.recompute + forward
+            if self.compiled.cost_model.recomputation == "backward_again":
+                full = 0  # in the last stage; elsewhere it hides no more than the transfer
             extra = {
                 "none": 0,
                 "selective": layer.recompute_selective,
-                "layer": layer.recompute + forward,
-                "stage": layer.recompute + forward,
+                "layer": full,
+                "stage": full,
             }
             load_of[kind] = load + min(extra[again] for again in recomputation)
         loads = [load_of[kind] for kind in table.kind]
@@ -144,9 +148,12 @@ class Bounds:
             gather = self._cheapest_seconds_per_byte(template, replicas, layout, sizes[kind])
             ticks = gather / compiled.tick_seconds
             gradients, weights = state.gradients * ticks, state.weights * ticks
+            reduced = 2 * gradients
+            if compiled.all_reduce == "tree":
+                reduced = self._tree_seconds(state.gradients, sizes[kind]) / compiled.tick_seconds
             # (on every microbatch, once per batch)
             carried = {
-                0: (Fraction(0), 2 * gradients),
+                0: (Fraction(0), reduced),
                 1: (Fraction(0), gradients + weights),
                 2: (gradients, weights),
                 3: (gradients + 2 * weights, Fraction(0)),
@@ -158,7 +165,8 @@ class Bounds:
                 ]
             )
         width = template.width
-        span = 2 * width if layout == "pipeline-inner" else (replicas + 1) * width
+        apart = width if layout == "pipeline-inner" else replicas * width
+        span = apart + (1 if compiled.cost_model.transfer_link == "first_devices" else width)
         block = compiled.network.block
         link_class = next((k for k, size in enumerate(block) if span <= size), len(block) - 1)
         denominator = lcm(*(x.denominator for pairs in added for pair in pairs for x in pair))
@@ -181,7 +189,7 @@ class Bounds:
         inverse = [c.seconds_per_byte for c in network.classes]
         if size == 1:
             return Fraction(0)
-        if self.compiled.all_reduce == "ring":
+        if self.compiled.all_reduce != "hierarchical":
             return Fraction(size - 1, size) * inverse[0]
         per_replica = template.width // template.tensor
         stride = network.devices // replicas if layout == "pipeline-inner" else template.width
@@ -203,6 +211,12 @@ class Bounds:
         # The product of the branching is at least the number of members.
         flat = total - inverse[-1] / size
         return max(flat, Fraction(size - 1, size) * inverse[0])
+
+    def _tree_seconds(self, size_bytes: Fraction, ranks: int) -> Fraction:
+        """Least bandwidth part of a tree all-reduce: that of a group inside one level-0 block."""
+        inside = GroupShape(ranks, 0, ())
+        classes = self.compiled.network.classes
+        return bandwidth_seconds("all_reduce", size_bytes, inside, classes, "tree")
 
     # --- the counting bound -----------------------------------------------------------------------
 
@@ -349,7 +363,9 @@ class _Room:
             signatures = position.as_first if q == stages - 1 else position.as_later
             load.append(self._load(fixed, signatures, position, alone))
             sync.append(self._sync(fixed, position, alone, q == stages - 1))
-            fits.append(self._memory(fixed, min(q + 1, self.microbatches), alone))
+            capped = self.compiled.cost_model.in_flight == "at_most_microbatches"
+            in_flight = min(q + 1, self.microbatches) if capped else q + 1
+            fits.append(self._memory(fixed, in_flight, alone))
         limit = self.compiled.memory_quanta
         return _Stages(np.stack(load), np.stack(sync), np.stack(fits) <= limit, self.needed)
 
@@ -399,7 +415,11 @@ class _Room:
             "context": signature.context,
             "expert": signature.expert,
         }
-        again = recomputation in ("layer", "stage")
+        backward_again = (
+            recomputation != "none"
+            and self.compiled.cost_model.recomputation == "backward_again"
+        )
+        again = recomputation in ("layer", "stage") and not backward_again
 
         def of(i: int) -> int:
             layer = table.layers[i]
@@ -422,12 +442,14 @@ class _Room:
                 )
             return load
 
-        transfers = sum(
-            min(table.transfer_ticks[link][1:])
+        into, back = (
+            min(table.transfer_ticks[link][1:]) if link >= 0 and len(table.layers) > 1 else 0
             for link in (signature.before, signature.behind)
-            if link >= 0 and len(table.layers) > 1
         )
-        return self._sum(fixed, of) + transfers
+        load = self._sum(fixed, of) + into
+        if backward_again and signature.behind >= 0:
+            return load + np.maximum(self._sum(fixed, lambda i: table.layers[i].recompute), back)
+        return load + back
 
     def _states(self, i: int, alone: bool) -> tuple[StateBytes, StateBytes]:
         return self.table.dense_state(i, 1 if alone else 2), self.table.layers[i].expert

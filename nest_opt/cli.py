@@ -290,7 +290,7 @@ def _add_problem(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
         "--optimizer", "training.optimizer", _optimizer, "NAME|W,G,O",
         "zero16, megatron18, sgd4, or bytes per weight for weights, gradients, state",
     )  # fmt: skip
-    override("--all-reduce", "training.all_reduce", str, "NAME", "hierarchical or ring")
+    override("--all-reduce", "training.all_reduce", str, "NAME", "hierarchical, ring or tree")
     override(
         "--reserve-fraction", "training.reserve_fraction", _number, "X",
         "share of device memory kept free",

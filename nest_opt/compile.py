@@ -261,7 +261,11 @@ class Compiled:
             "devices": self.devices,
             "blocks": list(self.network.block),
             "classes": [
-                {"latency_seconds": str(c.latency), "seconds_per_byte": str(c.seconds_per_byte)}
+                {
+                    "latency_seconds": str(c.latency),
+                    "seconds_per_byte": str(c.seconds_per_byte),
+                    "given_seconds_per_byte": str(c.as_given),
+                }
                 for c in self.network.classes
             ],
             "all_reduce": self.all_reduce,
@@ -417,6 +421,11 @@ class _Scale:
     network: Network
     ratios: OptimizerBytes
 
+    @property
+    def _algorithm(self) -> Algorithm:
+        """How a group all of whose links are the worst runs its collectives."""
+        return "tree" if self.problem.training.all_reduce == "tree" else "ring"
+
     def _flat(self, ranks: int) -> GroupShape:
         """A group every two of whose members are a worst link apart."""
         last = len(self.network.classes) - 1
@@ -429,7 +438,7 @@ class _Scale:
         for (template, _), costs in self.table.costs.items():
             total = Fraction(0)
             for cost in costs:
-                total += cost.forward + cost.backward + cost.recompute
+                total += cost.forward + cost.backward + _full_recomputation(self.problem, cost)
                 for call in cost.calls:
                     total += (
                         call.count
@@ -439,7 +448,7 @@ class _Scale:
                             call.bytes,
                             self._flat(getattr(template, call.axis)),
                             self.network.classes,
-                            "ring",
+                            self._algorithm,
                         )
                     )
             worst = max(worst, total)
@@ -461,7 +470,7 @@ class _Scale:
                 held * max(ratio, Fraction(1)),
                 self._flat(self.network.devices),
                 self.network.classes,
-                "ring",
+                self._algorithm,
             )
             if self.table.tied_bytes[template]:
                 total += collective_seconds(
@@ -476,6 +485,13 @@ class _Scale:
         while worst > MAX_TICKS * multiple * tick:
             multiple *= 10
         return multiple
+
+
+def _full_recomputation(problem: Problem, cost: LayerCost) -> Fraction:
+    """Seconds of a layer's full recomputation."""
+    if problem.training.cost_model.recomputation == "backward_again":
+        return cost.backward
+    return cost.recompute
 
 
 def _compile_table(
@@ -507,7 +523,7 @@ def _compile_table(
         return LayerKind(
             forward=ticks(cost.forward),
             backward=ticks(cost.backward),
-            recompute=ticks(cost.recompute),
+            recompute=ticks(_full_recomputation(problem, cost)),
             recompute_selective=ticks(cost.recompute_selective),
             activations=quanta(cost.activation_bytes),
             selective=quanta(cost.selective_bytes),
@@ -530,6 +546,8 @@ def _compile_table(
         kind.append(numbers.setdefault(layer, len(numbers)))
     cuts = table.cut_bytes(template, microbatch)
     exposed = exact(problem.training.cost_model.exposed.transfers)
+    up_and_down = problem.training.cost_model.transfer == "up_and_down"
+    times = [2 if up_and_down and k > 0 else 1 for k in range(len(network.classes))]
     return Table(
         template=template,
         microbatch=microbatch,
@@ -538,8 +556,8 @@ def _compile_table(
         cut_bytes=cuts,
         cut_quanta=tuple(quanta(cut) for cut in cuts),
         transfer_ticks=tuple(
-            (0, *(ticks(transfer_seconds(cut, link) * exposed) for cut in cuts[1:]))
-            for link in network.classes
+            (0, *(ticks(transfer_seconds(cut, link, times[k]) * exposed) for cut in cuts[1:]))
+            for k, link in enumerate(network.classes)
         ),
         tied=state(table.tied_bytes[template]),
     )

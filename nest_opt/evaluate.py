@@ -348,7 +348,7 @@ class Evaluator:
                 devices[j],
                 devices[j - 1] if j > 0 else None,
                 devices[j + 1] if j < stages - 1 else None,
-                min(stages - j, microbatches),
+                self._in_flight(stages - j, microbatches),
                 tied if j in (0, stages - 1) else 0,
             )
             for j, stage in enumerate(plan.stages)
@@ -417,6 +417,12 @@ class Evaluator:
             notes=notes,
         )
 
+    def _in_flight(self, to_the_end: int, microbatches: int) -> int:
+        """Microbatches that a stage keeps, given the stages from it to the end of the pipeline."""
+        if self.compiled.cost_model.in_flight == "stages_behind":
+            return to_the_end
+        return min(to_the_end, microbatches)
+
     # --- one stage --------------------------------------------------------------------------------
 
     def _price_stage(
@@ -454,8 +460,8 @@ class Evaluator:
                 layers,
                 recomputation,
                 devices[r],
-                devices_before[r] if devices_before else None,
-                devices_after[r] if devices_after else None,
+                self._link(devices_before, devices, r) if devices_before else None,
+                self._link(devices, devices_after, r) if devices_after else None,
                 zero_ticks,
             )
             for r in range(len(devices))
@@ -481,17 +487,28 @@ class Evaluator:
             memory_parts_quanta=memory,
         )
 
+    def _link(self, sender: Groups, receiver: Groups, replica: int) -> int:
+        """Link class between two neighbouring stages in one replica."""
+        network = self.compiled.network
+        if self.compiled.cost_model.transfer_link == "first_devices":
+            return network.class_of((sender[0][0], receiver[0][0]))
+        return network.class_of(sender[replica] + receiver[replica])
+
     def _load(
         self,
         table: Table,
         layers: tuple[int, int],
         recomputation: Recomputation,
         devices: Group,
-        devices_before: Group | None,
-        devices_after: Group | None,
+        link_before: int | None,
+        link_after: int | None,
         zero_ticks: int,
     ) -> LoadParts:
-        """Ticks per microbatch of a stage in one replica."""
+        """Ticks per microbatch of a stage in one replica.
+
+        ``link_before`` and ``link_after`` are the link classes to the neighbouring stages, None at
+        the ends of the pipeline.
+        """
         first, end = layers
         kinds = table.layers[first:end]
 
@@ -504,20 +521,23 @@ class Evaluator:
                 if call.direction == "forward":
                     forward_collectives += ticks
 
+        transfer_forward = transfer_backward = 0
+        if link_before is not None:
+            transfer_forward = table.transfer_ticks[link_before][first]
+        if link_after is not None:
+            transfer_backward = table.transfer_ticks[link_after][end]
+
         if recomputation == "none":
             recompute = 0
         elif recomputation == "selective":
             recompute = sum(layer.recompute_selective for layer in kinds)
-        else:  # layer, stage
+        elif self.compiled.cost_model.recomputation == "forward_again":  # layer, stage
             recompute = sum(layer.recompute for layer in kinds) + forward_collectives
-
-        transfer_forward = transfer_backward = 0
-        if devices_before is not None:
-            link = self.compiled.network.class_of(devices_before + devices)
-            transfer_forward = table.transfer_ticks[link][first]
-        if devices_after is not None:
-            link = self.compiled.network.class_of(devices + devices_after)
-            transfer_backward = table.transfer_ticks[link][end]
+        elif link_after is None:  # backward_again: the last stage recomputes nothing
+            recompute = 0
+        else:  # backward_again: while it recomputes, the gradients arrive
+            recompute = sum(layer.recompute for layer in kinds)
+            transfer_backward = max(0, transfer_backward - recompute)
 
         return LoadParts(
             compute=sum(layer.forward + layer.backward for layer in kinds),

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from nest_opt.compile import Compiled
 from nest_opt.network import GroupShape, Network
 from nest_opt.plan import Layout, Template
 
@@ -52,15 +53,25 @@ class Position:
 
 @dataclass
 class Geometry:
-    """Positions of every (template, replicas, layout) of a network, computed once each."""
+    """Positions of every (template, replicas, layout) of a network, computed once each.
+
+    With ``first_devices``, a transfer runs at the class of the first devices of neighbouring stages
+    in replica 0, whatever the rest of both intervals.
+    """
 
     network: Network
+    first_devices: bool = False
     _positions: dict[tuple[Template, int, Layout], tuple[Position, ...]] = field(
         default_factory=dict
     )
     _axis_shapes: dict[tuple[Template, int], tuple[Shapes, Shapes, Shapes]] = field(
         default_factory=dict
     )
+
+    @classmethod
+    def of(cls, compiled: Compiled) -> Geometry:
+        """The geometry of a problem's network, under the problem's cost model."""
+        return cls(compiled.network, compiled.cost_model.transfer_link == "first_devices")
 
     def positions(self, template: Template, replicas: int, layout: Layout) -> tuple[Position, ...]:
         """All positions that fit, last stage first. O(N * width) the first time."""
@@ -110,7 +121,10 @@ class Geometry:
         if count == 0:
             return ()
         # Class between neighbours: [q] joins positions q and q + 1.
-        joins = self._classes(starts[:-1], starts[1:], template.width)
+        if self.first_devices:
+            joins = np.repeat(self._classes(starts[:-1, :1], starts[1:, :1], 1), replicas, axis=1)
+        else:
+            joins = self._classes(starts[:-1], starts[1:], template.width)
         offsets = starts % self._period
         none = np.full(replicas, -1, dtype=np.int64)
         positions = []

@@ -16,10 +16,21 @@ from nest_opt.problem import Cluster, exact
 
 
 class LinkClass(NamedTuple):
-    """Seconds before the first byte, and seconds per byte, per device and direction."""
+    """Seconds before the first byte, and seconds per byte, per device and direction.
+
+    ``given_seconds_per_byte`` is that of the level's own links, before costs were made monotone;
+    left out, the same.
+    """
 
     latency: Fraction
     seconds_per_byte: Fraction
+    given_seconds_per_byte: Fraction | None = None
+
+    @property
+    def as_given(self) -> Fraction:
+        """Seconds per byte before costs were made monotone."""
+        given = self.given_seconds_per_byte
+        return self.seconds_per_byte if given is None else given
 
 
 class GroupShape(NamedTuple):
@@ -82,9 +93,9 @@ def network_of(cluster: Cluster) -> Network:
     for level in cluster.levels:
         block.append(level.size * (block[-1] if block else 1))
         latency = exact(level.latency_seconds)
-        inverse = 1 / exact(level.bandwidth_bytes_per_second)
+        inverse = given = 1 / exact(level.bandwidth_bytes_per_second)
         if classes:
             latency = max(latency, classes[-1].latency)
             inverse = max(inverse, classes[-1].seconds_per_byte)
-        classes.append(LinkClass(latency, inverse))
+        classes.append(LinkClass(latency, inverse, given))
     return Network(tuple(block), tuple(classes))

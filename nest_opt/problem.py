@@ -361,9 +361,17 @@ class Exposed(Record):
 
 
 class CostModel(Record):
-    """Every option of how a plan is priced."""
+    """Every option of how a plan is priced; what each means is in formulations/README.md, section 4.
+
+    The second value of ``transfer``, ``transfer_link``, ``recomputation``, ``in_flight`` and
+    ``synchronisation`` is how the published NEST artifact prices, and there to reproduce it.
+    """
 
     synchronisation: Literal["slowest_stage", "first_stage"] = "slowest_stage"
+    transfer: Literal["direct", "up_and_down"] = "direct"
+    transfer_link: Literal["worst_pair", "first_devices"] = "worst_pair"
+    recomputation: Literal["forward_again", "backward_again"] = "forward_again"
+    in_flight: Literal["at_most_microbatches", "stages_behind"] = "at_most_microbatches"
     exposed: Exposed = Exposed()
 
 
@@ -372,7 +380,7 @@ class Training(Record):
 
     global_batch: Annotated[int, Field(ge=1, le=10**7)]
     optimizer: Literal["zero16", "megatron18", "sgd4"] | OptimizerBytes = "zero16"
-    all_reduce: Literal["hierarchical", "ring"] = "hierarchical"
+    all_reduce: Literal["hierarchical", "ring", "tree"] = "hierarchical"
     schedule: Literal["1f1b"] = "1f1b"
     reserve_fraction: Annotated[float, Field(ge=0, lt=1)] = 0.05
     cost_model: CostModel = CostModel()
@@ -457,6 +465,19 @@ class Problem(Record):
     training: Training
     search: Search = Search()
     units: Units = Units()
+
+    @model_validator(mode="after")
+    def _recomputation_has_a_rule(self) -> Self:
+        priced = {"none", "stage"}
+        if self.training.cost_model.recomputation == "backward_again":
+            other = [kind for kind in self.search.recomputation if kind not in priced]
+            if other:
+                raise ValueError(
+                    f"search.recomputation has {', '.join(other)}, but with "
+                    "training.cost_model.recomputation 'backward_again' only none and stage have "
+                    "a price; list those alone"
+                )
+        return self
 
     @model_validator(mode="after")
     def _weights_as_estimated(self) -> Self:

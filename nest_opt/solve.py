@@ -101,7 +101,7 @@ def solve(
     started = time.perf_counter()
     compiled = problem if isinstance(problem, Compiled) else compile_problem(problem)
     cells = list(list_cells(compiled))
-    geometry = Geometry(compiled.network)
+    geometry = Geometry.of(compiled)
     bounds = Bounds(compiled, geometry)
     families: defaultdict[Family, list[tuple[int, Cell]]] = defaultdict(list)
     for done, cell in enumerate(cells):

@@ -46,9 +46,11 @@ from nest_opt.solve import Progress, Solution, solve
 SUITE_FORMAT = "nest-opt/suite/1"
 #: What ``--seed`` is unless given; the shipped suite has it.
 SEED = 20260
-PROBLEMS = 356
-#: The first problems, which are about options and the order of plans; the rest are about corners.
+PROBLEMS = 404
+#: The first problems, which are about options and the order of plans; the next are about corners,
+#: and the rest about other cost models, networks and layers than those of the rest.
 _ORDINARY = 320
+_WITH_CORNERS = 356
 #: Problems with at most this many plans are enumerated.
 ENUMERABLE = 20_000
 
@@ -266,7 +268,7 @@ def _corner_is_inner(compiled: Compiled, solution: Solution) -> bool:
         if (cell.microbatch, cell.replicas, cell.template, cell.stages, cell.layout)
         == (plan.microbatch, plan.replicas, plan.template, len(plan.stages), plan.layout)
     )
-    pipelines = Pipelines(compiled, Geometry(compiled.network), Family.of(cell), cell.stages)
+    pipelines = Pipelines(compiled, Geometry.of(compiled), Family.of(cell), cell.stages)
     free = int(INFINITE)
     least_load = pipelines.least_bottleneck(cell.stages, free)
     least_sync = pipelines.least_sync(cell.stages, free)
@@ -292,7 +294,7 @@ def _padding_would_win(compiled: Compiled, solution: Solution) -> bool:
 
 def _work_bound_is_tight(compiled: Compiled, solution: Solution) -> bool:
     """The work bound misses the optimum by less than a quarter of the synchronisation."""
-    bounds = Bounds(compiled, Geometry(compiled.network))
+    bounds = Bounds(compiled, Geometry.of(compiled))
     bound = max(bounds.work(cell) for cell in list_cells(compiled))
     ticks, sync = solution.batch_ticks, solution.sigma_ticks
     assert ticks is not None and sync is not None
@@ -321,6 +323,19 @@ CORNERS: dict[str, Callable[[Compiled, Solution], bool]] = {
     "equal layers": _work_bound_is_tight,
     "costly cuts": _transfers_weigh,
 }
+#: Options of the cost model, as (record of ``training``, field, value), that must decide the optimum.
+COST_OPTIONS: dict[str, tuple[str, str, str]] = {
+    "transfers up and down": ("cost_model", "transfer", "up_and_down"),
+    "first devices' link": ("cost_model", "transfer_link", "first_devices"),
+    "backward again": ("cost_model", "recomputation", "backward_again"),
+    "in flight by stages behind": ("cost_model", "in_flight", "stages_behind"),
+    "first stage's synchronisation": ("cost_model", "synchronisation", "first_stage"),
+    "tree all-reduce": ("", "all_reduce", "tree"),
+}
+#: Networks without levels, and models whose layers are estimated from a configuration.
+NETWORKS = ("torus", "graph", "matrix")
+ESTIMATED = ("dense", "mixture of experts", "context ranks")
+VARIANTS = (*COST_OPTIONS, *NETWORKS, *ESTIMATED)
 _WITH_MANY_PLANS = ("axis order", "unequal groups", "expert and context ranks", "costly cuts")
 
 
@@ -330,6 +345,8 @@ def _meets(compiled: Compiled, aim: str, batch_ticks: int) -> bool:
         return decides_ties(compiled, aim)
     if aim in CORNERS:
         return CORNERS[aim](compiled, _best(compiled))
+    if aim in VARIANTS:
+        return True  # seen to where the problem is at hand, :func:`_variant_counts`
     return is_decisive(compiled, aim, batch_ticks)
 
 
@@ -345,7 +362,7 @@ class Recipe:
     """What one problem of the suite is drawn for.
 
     ``aim`` is the option or the part of the order to be decisive, or the corner of the rules to be
-    visited, "" for none. ``memory`` is ``ample``, ``exact``, ``below`` or ``impossible``. ``plans``
+    visited, or the variant to be, "" for none. ``memory`` is ``ample``, ``exact``, ``below`` or ``impossible``. ``plans``
     are the least and largest number of plans.
     """
 
@@ -370,9 +387,16 @@ _LARGE = (ENUMERABLE + 1, 10**12)
 def recipe_of(index: int) -> Recipe:
     """The recipe of problem ``index``.
 
-    Two of three are enumerable, one of ten has no plan, one of twenty is about the order of plans;
-    the last ones are about corners of the rules.
+    Of the ordinary ones, two of three are enumerable, one of ten has no plan, one of twenty is
+    about the order of plans. Then come those about corners of the rules, then the variants.
     """
+    if index >= _WITH_CORNERS:
+        turn, number = divmod(index - _WITH_CORNERS, len(VARIANTS))
+        variant = VARIANTS[number]
+        memory = ("ample", "exact", "below")[turn % 3]
+        if memory == "ample" and variant in ("backward again", "in flight by stages behind"):
+            memory = "exact"  # They need a plan that is short of memory.
+        return Recipe(variant, memory, (8, 6_000))
     if index >= _ORDINARY:
         corners = tuple(CORNERS)
         turn, number = divmod(index - _ORDINARY, len(corners))
@@ -883,6 +907,145 @@ def _template(template: Template) -> dict[str, Any]:
     return written
 
 
+# --- other cost models, networks and layers -------------------------------------------------------
+
+
+def _vary(data: dict[str, Any], variant: str, draft: _Draft) -> None:
+    """Make a drawn problem one of a variant, in place."""
+    if variant in COST_OPTIONS:
+        _set_cost_option(data, variant)
+        if variant == "backward again":
+            data["search"]["recomputation"] = draft.dice.pick((["stage"], ["none", "stage"]))
+        if variant == "in flight by stages behind":
+            data["training"]["global_batch"] = draft.dice.pick((1, 2, 3))
+            data["search"]["stages"] = [2, 3, 4]
+    elif variant in NETWORKS:
+        data["training"]["all_reduce"] = "ring"
+        cluster = data["cluster"]
+        del cluster["levels"]
+        cluster["network"] = _network(variant, draft)
+    else:
+        _estimate(data, variant, draft)
+
+
+def _set_cost_option(data: dict[str, Any], variant: str) -> None:
+    record, field, value = COST_OPTIONS[variant]
+    training = data["training"]
+    (training.setdefault(record, {}) if record else training)[field] = value
+
+
+def _variant_counts(data: dict[str, Any], variant: str, best: Solution) -> bool:
+    """Whether what makes a variant matters: to the optimum, or at least to what its plan does."""
+    if variant in COST_OPTIONS:
+        usual = json.loads(canonical_json(data))
+        record, field, _ = COST_OPTIONS[variant]
+        training = usual["training"]
+        del (training[record] if record else training)[field]
+        return _best(compile_problem(load_problem(usual))).batch_ticks != best.batch_ticks
+    plan = best.plan
+    assert plan is not None
+    if variant in NETWORKS:
+        return len(plan.stages) > 1 and plan.replicas * plan.template.width > 1
+    if variant == "dense":
+        return plan.template.tensor > 1 or len(plan.stages) > 1
+    return (plan.template.context if variant == "context ranks" else plan.template.expert) > 1
+
+
+def _network(kind: str, draft: _Draft) -> dict[str, Any]:
+    """A torus, switches and links, or measured pairs, for the devices of a draft."""
+    dice, devices = draft.dice, draft.devices
+
+    def link(slower: int) -> tuple[int, float]:
+        speed = max(1, dice.between(4, 24) * draft.quantum // slower)
+        return speed * 1000, _seconds(dice.between(0, 3) * 10 * slower)
+
+    if kind == "torus":
+        bandwidth, latency = link(1)
+        return {
+            "kind": "torus",
+            "shape": [size for size in draft.levels if size > 1] or [1],
+            "wraparound": dice.chance(70),
+            "link_bandwidth_bytes_per_second": bandwidth,
+            "link_latency_seconds": latency,
+        }
+    if kind == "graph":
+        names = [f"device.{x}" for x in range(devices)]
+        switches = ["switch.0", "switch.1"]
+        ends = [(name, switches[dice.below(2)], 1) for name in names]
+        ends.append((switches[0], switches[1], 2))
+        ends += [(a, b, 1) for a, b in zip(names, names[1:], strict=False) if dice.chance(30)]
+        links = []
+        for source, target, slower in ends:
+            bandwidth, latency = link(slower)
+            links.append(
+                {
+                    "source": source,
+                    "target": target,
+                    "bandwidth_bytes_per_second": bandwidth,
+                    "latency_seconds": latency,
+                }
+            )
+        return {"kind": "graph", "devices": names, "links": links, "reference_bytes": 6}
+    near = {(x, y): link(1 if abs(x - y) < 2 else 2) for x in range(devices) for y in range(devices)}
+    return {
+        "kind": "matrix",
+        "bandwidth_bytes_per_second": [
+            [float(near[x, y][0]) for y in range(devices)] for x in range(devices)
+        ],
+        "latency_seconds": [[near[x, y][1] for y in range(devices)] for x in range(devices)],
+        "reference_bytes": 6,
+        "max_classes": dice.pick((2, 3, 16)),
+    }
+
+
+#: A configuration as Hugging Face publishes them, tiny.
+_TINY_CONFIG: dict[str, Any] = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 96,
+    "torch_dtype": "bfloat16",
+}
+
+
+def _estimate(data: dict[str, Any], variant: str, draft: _Draft) -> None:
+    """Layers from a tiny configuration, on a device and links slow enough for a coarse tick."""
+    dice = draft.dice
+    config = {
+        **_TINY_CONFIG,
+        "num_hidden_layers": dice.between(1, 3),
+        "tie_word_embeddings": dice.chance(40),
+    }
+    if variant == "mixture of experts":
+        config |= {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2}
+    data["model"] = {
+        "kind": "config",
+        "name": "generated",
+        "sequence_length": dice.pick((32, 64)),
+        "config": config,
+        "flash_attention": dice.chance(30),
+        "granularity": dice.pick(("block", "block", "half")),
+    }
+    data["cluster"]["device"] |= {
+        "peak_flops_per_second": 1e9,
+        "memory_bytes_per_second": dice.pick((1e8, 1e9)),
+        "matmul_efficiency": 0.5,
+    }
+    for level in data["cluster"]["levels"]:
+        level["bandwidth_bytes_per_second"] = 1e6 * dice.between(1, 20)
+    data["training"]["optimizer"] = dice.pick(("zero16", "megatron18", "sgd4"))
+    data["search"] |= {
+        "microbatch": [1],
+        "tensor": [1, 2] if variant == "dense" else [1],
+        "context": [1, 2] if variant == "context ranks" else [1],
+        "expert": [1, 2] if variant == "mixture of experts" else [1],
+        "sequence_parallel": [dice.chance(50)],
+    }
+    data["units"] = {"tick_seconds": 0.001, "quantum_bytes": 1024}
+
+
 # --- choosing the memory --------------------------------------------------------------------------
 
 
@@ -955,6 +1118,8 @@ def _attempt(recipe: Recipe, dice: Dice) -> dict[str, Any] | None:
     """One draw; None if it does not meet the recipe."""
     draft = _Draft(dice, recipe)
     data = draft.problem()
+    if recipe.aim in VARIANTS:
+        _vary(data, recipe.aim, draft)
     data["cluster"]["device"]["memory_bytes"] = 4096 * draft.quantum
     try:
         compiled = compile_problem(load_problem(data))
@@ -980,6 +1145,8 @@ def _attempt(recipe: Recipe, dice: Dice) -> dict[str, Any] | None:
     if recipe.memory == "impossible":
         return data if solution.plan is None else None
     if solution.batch_ticks is None or not _meets(compiled, recipe.aim, solution.batch_ticks):
+        return None
+    if recipe.aim in VARIANTS and not _variant_counts(data, recipe.aim, solution):
         return None
     tame = solution.batch_ticks <= _MAX_BATCH_TICKS or draft.auto_tick
     return data if tame else None

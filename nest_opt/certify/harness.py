@@ -155,7 +155,7 @@ class _Certification:
         self.cells = list(list_cells(self.compiled))
         self.cell_of = {cell.label: cell for cell in self.cells}
         self.own_cells = {cell.label: cell for cell in own_cells(self.compiled)}
-        self.bounds = Bounds(self.compiled, Geometry(self.compiled.network))
+        self.bounds = Bounds(self.compiled, Geometry.of(self.compiled))
         self.own_bounds = OwnBounds(self.compiled)
         self.trusts_bounds = options.use_bounds
 

@@ -207,20 +207,23 @@ class OwnBounds:
         self, template: Template, replicas: int, layout: Layout, behind: int, is_first: bool
     ) -> frozenset[_Way]:
         """The different ways in which the replicas of a stage lie."""
-        network, found = self.compiled.network, set()
+        found = set()
         for r in range(replicas):
 
             def interval(q: int, r: int = r) -> range:
                 return own_interval(self.compiled.devices, template, replicas, layout, r, q)
 
-            here = interval(behind)
+            def link(q: int, r: int = r) -> int:
+                """Class between the stages with q and q + 1 behind them."""
+                if self.compiled.cost_model.transfer_link == "first_devices":
+                    return self.compiled.network.class_of([interval(q, 0)[0], interval(q + 1, 0)[0]])
+                return self.compiled.network.class_of([*interval(q, r), *interval(q + 1, r)])
+
             found.add(
                 _Way(
-                    *self._interval_shapes(template, here),
-                    before=None
-                    if is_first
-                    else network.class_of([*here, *interval(behind + 1)]),
-                    behind=network.class_of([*here, *interval(behind - 1)]) if behind else None,
+                    *self._interval_shapes(template, interval(behind)),
+                    before=None if is_first else link(behind),
+                    behind=link(behind - 1) if behind else None,
                 )
             )
         return frozenset(found)
@@ -243,9 +246,14 @@ class OwnBounds:
         load = costs.forward + costs.backward + every
         if recomputation == "selective":
             load += costs.recompute_selective
-        elif recomputation in ("layer", "stage"):
+        elif recomputation in ("layer", "stage") and not self._backward_again:
             load += costs.recompute + forward
         return load
+
+    @property
+    def _backward_again(self) -> bool:
+        """Whether a stage's recomputation depends on what it waits for, and so on its place."""
+        return self.compiled.cost_model.recomputation == "backward_again"
 
     def _states(self, table: Table, layer: int, stages: int) -> tuple[StateBytes, StateBytes]:
         return table.dense_state(layer, stages), table.layers[layer].expert
@@ -281,7 +289,11 @@ class OwnBounds:
             i: min(self._least_load(cell.template, cell.microbatch, i, place) for place in places)
             for i, _ in examples
         }
-        links = [compiled.network.class_of([*x, *y]) for x, y in pairwise(intervals)]
+        of_pair = compiled.network.class_of
+        if compiled.cost_model.transfer_link == "first_devices":
+            links = [of_pair([x[0], y[0]]) for x, y in pairwise(intervals)]
+        else:
+            links = [of_pair([*x, *y]) for x, y in pairwise(intervals)]
         transfers = [min(table.transfer_ticks[link][1:]) for link in links]
         total = sum(times * loads[i] for i, times in examples) + 2 * sum(transfers)
         largest = max(loads.values()) + min(transfers, default=0)
@@ -387,7 +399,9 @@ class OwnBounds:
         )
         ways = self._ways(cell.template, cell.replicas, cell.layout, behind, is_first)
         shapes = self._sync_of(cell, behind)
-        in_flight = min(behind + 1, cell.microbatches(self.compiled.global_batch))
+        in_flight = behind + 1
+        if self.compiled.cost_model.in_flight == "at_most_microbatches":
+            in_flight = min(in_flight, cell.microbatches(self.compiled.global_batch))
         key = (fixed, ways, shapes, in_flight, cell.stages == 1, is_first)
         if key not in self._stages:
             layers = _Layers(fixed, counted, needed)
@@ -437,19 +451,21 @@ class OwnBounds:
         by_way = []
         for way in ways:
             groups = (way.tensor, way.context, way.expert)
-            transfers = sum(
-                min(table.transfer_ticks[link][1:])
+            into, back = (
+                0 if link is None else min(table.transfer_ticks[link][1:])
                 for link in (way.before, way.behind)
-                if link is not None
             )
-            by_way.append(
-                layers.sums(
-                    lambda i, groups=groups: self._layer_load(  # type: ignore[misc]
-                        table, i, recomputation, groups
-                    ),
-                    transfers,
-                )
+            load = layers.sums(
+                lambda i, groups=groups: self._layer_load(  # type: ignore[misc]
+                    table, i, recomputation, groups
+                ),
+                into,
             )
+            # The pass that is run again in the time in which the gradients arrive.
+            again = [0] * len(load)
+            if recomputation == "stage" and self._backward_again and way.behind is not None:
+                again = layers.sums(lambda i: table.layers[i].recompute)
+            by_way.append([x + max(y, back) for x, y in zip(load, again, strict=True)])
         zero_load = layers.sums(
             lambda i: self._zero_load(self._states(table, i, stages), zero, shapes)
         )

@@ -489,7 +489,7 @@ def exact_answers(entry: Entry) -> dict[str, Any]:
     least = min((ticks for ticks in optimum.values() if ticks is not None), default=None)
     if least != entry.batch_ticks:
         wrong.append(f"the least optimum of the cells is {least}, not {entry.batch_ticks}")
-    bounds = Bounds(compiled, Geometry(compiled.network))
+    bounds = Bounds(compiled, Geometry.of(compiled))
     plan = solve(compiled, use_bounds=False).plan
     return {
         "disagreements": wrong,
@@ -523,7 +523,7 @@ def enumeration_complaints(entry: Entry) -> Iterator[str]:
 def bound_complaints(entry: Entry) -> Iterator[str]:
     """Closed-form bounds that exceed the DP's optimum of their cell."""
     compiled = entry.compiled
-    bounds = Bounds(compiled, Geometry(compiled.network))
+    bounds = Bounds(compiled, Geometry.of(compiled))
     optimum = cell_optima(compiled)
     for cell in list_cells(compiled):
         ticks = optimum[cell.label]
@@ -558,7 +558,7 @@ def program_complaints(entry: Entry, formulations: Sequence[Formulation]) -> Ite
 
 def cell_optima(compiled: Compiled) -> dict[str, int | None]:
     """By cell, the DP's least batch time in that cell; None where it has no plan."""
-    geometry = Geometry(compiled.network)
+    geometry = Geometry.of(compiled)
     optimum: dict[str, int | None] = {}
     for cell in list_cells(compiled):
         pipelines = Pipelines(compiled, geometry, Family.of(cell), cell.stages)

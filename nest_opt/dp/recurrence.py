@@ -209,8 +209,7 @@ class Pipelines:
     def memory_quanta(self, stages: int, q: int, stage: StageChoice) -> int:
         """Memory of a stage at position ``q`` of a pipeline of ``stages`` stages."""
         pricer = self._alone if stages == 1 else self.pricer
-        in_flight = min(q + 1, pricer.microbatches)
-        return int(pricer.memory(stage.choice, in_flight)[stage.first, stage.stop])
+        return int(pricer.memory(stage.choice, pricer.in_flight(q))[stage.first, stage.stop])
 
 
 def _add(left: Ints, right: Ints) -> Ints:

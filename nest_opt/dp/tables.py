@@ -148,6 +148,12 @@ class Pricer:
             return static + in_flight * self._checkpoints + self._largest_activations
         return static + (in_flight - 1) * self._input + self._activations
 
+    def in_flight(self, q: int) -> int:
+        """Microbatches that the stage at position ``q`` from the end keeps."""
+        if self.compiled.cost_model.in_flight == "stages_behind":
+            return q + 1
+        return min(q + 1, self.microbatches)
+
     def _fits(self, in_flight: int) -> list[np.ndarray]:
         if in_flight not in self._memory_fits:
             limit = self.compiled.memory_quanta
@@ -182,16 +188,13 @@ class Pricer:
             for layer in self.table.layers
         )
 
-    def _transfers(self, signature: Signature) -> Ints:
-        """Forward transfer in before layer i, backward transfer in before layer k."""
+    def _transfers(self, link: int) -> Ints:
+        """``[i]``: transfer before layer i over that link class; -1 is no link."""
         count = len(self.table.layers)
-        into = np.zeros(count + 1, dtype=np.int64)
-        back = np.zeros(count + 1, dtype=np.int64)
-        if signature.before >= 0:
-            into[1:count] = self.table.transfer_ticks[signature.before][1:]
-        if signature.behind >= 0:
-            back[1:count] = self.table.transfer_ticks[signature.behind][1:]
-        return into[:, None] + back[None, :]
+        ticks = np.zeros(count + 1, dtype=np.int64)
+        if link >= 0:
+            ticks[1:count] = self.table.transfer_ticks[link][1:]
+        return ticks
 
     def _zero_load(self, zero: int, position: Position) -> Ints:
         """What ZeRO 2 and 3 add to every microbatch: gathered weights, scattered gradients."""
@@ -215,19 +218,25 @@ class Pricer:
         if key in self._loads:
             return self._loads[key]
         per_recomputation: dict[str, Ints] = {}
+        backward_again = self.compiled.cost_model.recomputation == "backward_again"
         for signature in signatures:
-            every = self._compute + self._transfers(signature)
+            every = self._compute + self._transfers(signature.before)[:, None]
             every += self._collectives(signature, forward_only=False)
+            back = self._transfers(signature.behind)[None, :]
             again = None
             for recomputation in {choice.recomputation for choice in self.choices}:
-                load = every
                 extra = self._recompute[recomputation]
-                if extra is not None:
-                    load = load + extra
-                if recomputation in ("layer", "stage"):
-                    if again is None:
-                        again = self._collectives(signature, forward_only=True)
-                    load = load + again
+                if extra is None:
+                    load = every + back
+                elif backward_again:
+                    # Behind the last stage nothing is awaited, and it recomputes nothing.
+                    load = every + (np.maximum(extra, back) if signature.behind >= 0 else 0)
+                else:
+                    load = every + back + extra
+                    if recomputation in ("layer", "stage"):
+                        if again is None:
+                            again = self._collectives(signature, forward_only=True)
+                        load = load + again
                 known = per_recomputation.get(recomputation)
                 per_recomputation[recomputation] = (
                     load if known is None else np.maximum(known, load)
@@ -270,7 +279,7 @@ class Pricer:
 
         Row i = 0 is the first stage of the pipeline; every other row is a later one.
         """
-        fits = self._fits(min(q + 1, self.microbatches))
+        fits = self._fits(self.in_flight(q))
         later = self._loads_of(position.as_later, position)
         first = self._loads_of(position.as_first, position)
         load = np.empty((len(self.choices), *later[0].shape), dtype=np.int64)

@@ -108,6 +108,9 @@ def problems(draw: st.DrawFn, most_layers: int = 4, most_devices: int = 8) -> di
             for k, template in enumerate(templates)
         ]
     share = st.sampled_from([1.0, 0.5])
+    again = draw(st.sampled_from(["forward_again", "forward_again", "backward_again"]))
+    if again == "backward_again":
+        search["recomputation"] = draw(some("none", "stage"))
     return {
         "name": "drawn",
         "model": model,
@@ -119,11 +122,15 @@ def problems(draw: st.DrawFn, most_layers: int = 4, most_devices: int = 8) -> di
         },
         "training": {
             "global_batch": draw(st.integers(1, 12)),
-            "all_reduce": draw(st.sampled_from(["ring", "hierarchical"])),
+            "all_reduce": draw(st.sampled_from(["ring", "hierarchical", "tree"])),
             "reserve_fraction": 0.0,
             "optimizer": draw(st.sampled_from(["zero16", "sgd4", "megatron18"])),
             "cost_model": {
                 "synchronisation": draw(st.sampled_from(["slowest_stage", "first_stage"])),
+                "transfer": draw(st.sampled_from(["direct", "up_and_down"])),
+                "transfer_link": draw(st.sampled_from(["worst_pair", "first_devices"])),
+                "recomputation": again,
+                "in_flight": draw(st.sampled_from(["at_most_microbatches", "stages_behind"])),
                 "exposed": {
                     "collectives": draw(share),
                     "transfers": draw(share),

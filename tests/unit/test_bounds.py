@@ -23,7 +23,7 @@ PROBLEMS = [
 @pytest.mark.parametrize(("name", "overrides"), PROBLEMS)
 def test_bounds_are_below_the_optimum_of_every_cell(name, overrides):
     compiled = compile_problem(load_problem(name, overrides))
-    geometry = Geometry(compiled.network)
+    geometry = Geometry.of(compiled)
     bounds = Bounds(compiled, geometry)
     checked = 0
     for cell in list_cells(compiled):
@@ -43,14 +43,14 @@ def test_counting_sees_that_memory_is_too_small():
     compiled = compile_problem(
         load_problem("worked-example-110", {"cluster.device.memory_bytes": 20 * 2**20})
     )
-    bounds = Bounds(compiled, Geometry(compiled.network))
+    bounds = Bounds(compiled, Geometry.of(compiled))
     assert not any(bounds.may_reach(cell, UNLIMITED) for cell in list_cells(compiled))
 
 
 def test_work_bound_by_hand():
     # One device alone: 144 ticks a microbatch, eight microbatches, nothing to synchronise.
     compiled = compile_problem(load_problem("worked-example-1000"))
-    bounds = Bounds(compiled, Geometry(compiled.network))
+    bounds = Bounds(compiled, Geometry.of(compiled))
     cell = next(c for c in list_cells(compiled) if c.replicas == 1 and c.stages == 1)
     assert bounds.work(cell) == 8 * 144
     # Two stages in one replica: (144 + two transfers of 2 MiB) / 2, nine slots.
@@ -62,7 +62,7 @@ def test_counting_is_exact_for_an_embedding_equal_blocks_and_a_head():
     compiled = compile_problem(
         load_problem("llama2-7b@h100-64", {"search.microbatch": [1], "search.tensor": [8]})
     )
-    geometry = Geometry(compiled.network)
+    geometry = Geometry.of(compiled)
     bounds = Bounds(compiled, geometry)
     tight = total = 0
     for cell in list_cells(compiled):

@@ -302,6 +302,51 @@ def test_wide_stages_transfer_at_the_class_of_their_union() -> None:
     assert [s.load_ticks for s in found.stages] == [126, 126]
 
 
+def test_transfers_up_and_down_the_tree_pay_twice_above_the_node() -> None:
+    # As above at class 1 and 2: 2 * 22 and 2 * 128; inside the node 1 + 6 = 7 remains.
+    problem = compiled(training={"cost_model": {"transfer": "up_and_down"}})
+    found = price(problem, ((0, 1), [[0]]), ((1, 2), [[3]]), ((2, 3), [[4]]))
+    assert [s.load_ticks for s in found.stages] == [30 + 44, 36 + 44 + 256, 42 + 256]
+    found = price(problem, ((0, 1), [[0]]), ((1, 3), [[1]]))
+    assert [s.load_ticks for s in found.stages] == [30 + 7, 36 + 42 + 7]
+
+
+def test_transfers_between_the_first_devices_of_replica_0() -> None:
+    # In replica 0 the first devices 1 and 0 share a node: 1 + 6 = 7, though the stages span the
+    # racks, and though those of replica 1 (2 and 7) do not even share a rack.
+    layers = [layer(1, 1, output_bytes=6), layer(1, 1)]
+    stages = ((0, 1), [[1, 4], [2, 6]]), ((1, 2), [[0, 5], [7, 3]])
+    worst = price(compiled(layers, {"tensor": 2}), *stages)
+    assert [s.load_ticks for s in worst.stages] == [2 + 124, 2 + 124]
+    training = {"cost_model": {"transfer_link": "first_devices"}}
+    first = price(compiled(layers, {"tensor": 2}, training=training), *stages)
+    assert [s.load_ticks for s in first.stages] == [2 + 7, 2 + 7]
+
+
+@pytest.mark.parametrize(
+    ("devices", "parts"),
+    [
+        # At class 0 the gradients (1 + 7 = 8) arrive within the 20 + 24 of the pass run again.
+        (([[1]], [[0]]), LoadParts(66, 44, 0, 0, 0, 0)),
+        # At class 2 they take 100 + 7 * 4 = 128, 84 more than the pass.
+        (([[4]], [[0]]), LoadParts(66, 44, 0, 0, 84, 0)),
+    ],
+)
+def test_recomputation_at_the_price_of_a_backward_pass(devices: Any, parts: LoadParts) -> None:
+    problem = compiled(
+        training={"cost_model": {"recomputation": "backward_again"}},
+        search={"recomputation": ["none", "stage"]},
+    )
+    stages = ((0, 2), devices[0]), ((2, 3), devices[1])
+    found = price(problem, *stages, recomputation="stage")
+    transfer = found.stages[1].load_parts_ticks.transfer_forward
+    assert found.stages[0].load_parts_ticks == parts
+    # The last stage recomputes nothing.
+    assert found.stages[1].load_parts_ticks == LoadParts(42, 0, 0, transfer, 0, 0)
+    plain = price(problem, *stages, recomputation="none")
+    assert plain.stages[0].load_parts_ticks == LoadParts(66, 0, 0, 0, transfer, 0)
+
+
 def test_a_transfer_without_bytes_costs_its_latency() -> None:
     problem = compiled([layer(1, 1), layer(1, 1)])
     found = price(problem, ((0, 1), [[0]]), ((1, 2), [[2]]))
@@ -569,6 +614,17 @@ def test_activations_of_a_middle_stage(recomputation: str, activations: int, wor
     assert found.stages[1].memory_parts_quanta == MemoryParts(10, 20, 40, activations, working, 0)
 
 
+def test_in_flight_by_the_stages_behind() -> None:
+    # One microbatch, three stages: usually each keeps that one; here 3, 2 and 1.
+    stages = ((0, 1), [[2]]), ((1, 2), [[1]]), ((2, 3), [[0]])
+    assert [s.in_flight for s in price(compiled(batch=1), *stages).stages] == [1, 1, 1]
+    problem = compiled(batch=1, training={"cost_model": {"in_flight": "stages_behind"}})
+    found = price(problem, *stages)
+    assert [s.in_flight for s in found.stages] == [3, 2, 1]
+    activations = [s.memory_parts_quanta.activations for s in found.stages]
+    assert activations == [3 * 20, 2 * 30, 40]
+
+
 def test_no_more_microbatches_in_flight_than_there_are() -> None:
     # s = 3, m = 2: min(3, 2), min(2, 2), min(1, 2).
     found = price(compiled(batch=2), ((0, 1), [[2]]), ((1, 2), [[1]]), ((2, 3), [[0]]))
@@ -774,6 +830,30 @@ def test_slowest_or_first_stage() -> None:
     first = price(compiled(training={"cost_model": {"synchronisation": "first_stage"}}), *stages)
     assert first.sigma_ticks == 18
     assert slowest.batch_ticks is not None and first.batch_ticks == slowest.batch_ticks - 28
+
+
+@pytest.mark.parametrize(
+    ("replicas", "ticks"),
+    [
+        # Gradients of 16 + 20 + 24 = 60 bytes. {0, 1}: one halving, 1 + 60.
+        ([[0], [1]], 61),
+        # {0, 2}: one halving, then up and down the rack: 1 + 2 * 10, and 60 * (1 + 2 * 2).
+        ([[0], [2]], 21 + 60 * 5),
+        # {0, 2, 4, 6}: two halvings 2 and 60 * (1 + 1/2); the rack 2 * 10 and 60 * 2 * 2 more;
+        # the rows 2 * 100 and 60 * 2 * 4 more, and once more all that was paid below.
+        ([[0], [2], [4], [6]], 2 * (2 + 20) + 200 + 60 * 19),
+    ],
+)
+def test_synchronisation_in_a_tree(replicas: Any, ticks: int) -> None:
+    assert one_stage(compiled(training={"all_reduce": "tree"}), replicas).sigma_ticks == ticks
+
+
+def test_a_tree_has_the_bandwidth_of_each_level_as_given() -> None:
+    # The rows are as fast as the nodes; transfers and rings climb through the slow racks all the
+    # same, the tree does not see them: 1.5 + 2 * 2 = 5.5, then 5.5 + 2 * 1 + 5.5 = 13 a byte.
+    levels = [*LEVELS[:2], {**LEVELS[2], "bandwidth_bytes_per_second": 1}]
+    problem = compiled(levels=levels, training={"all_reduce": "tree"})
+    assert one_stage(problem, [[0], [2], [4], [6]]).sigma_ticks == 244 + 60 * 13
 
 
 def test_synchronisation_is_rounded_to_multiples() -> None:

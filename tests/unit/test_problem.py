@@ -224,3 +224,12 @@ def test_exact_is_the_decimal_of_the_file() -> None:
 def test_schema_is_exported() -> None:
     schema = Problem.model_json_schema(by_alias=True)
     assert set(schema["required"]) == {"name", "model", "cluster", "training"}
+
+
+def test_recomputation_at_a_backward_pass_has_a_price_for_some_kinds_only() -> None:
+    data = example()
+    data["training"]["cost_model"] = {"recomputation": "backward_again"}
+    text = refusal(data)
+    assert "search.recomputation has layer" in text and "only none and stage" in text
+    data["search"]["recomputation"] = ["none", "stage"]
+    assert load_problem(data).training.cost_model.recomputation == "backward_again"

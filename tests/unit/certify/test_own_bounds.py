@@ -52,7 +52,7 @@ def check(compiled: Compiled) -> tuple[int, int]:
     best = optima(compiled)
     assert set(best) <= set(cells)
     optimum = min(best.values(), default=None)
-    bounds, mine = Bounds(compiled, Geometry(compiled.network)), OwnBounds(compiled)
+    bounds, mine = Bounds(compiled, Geometry.of(compiled)), OwnBounds(compiled)
     closed = 0
     for name, cell in own.items():
         truth, other = best.get(name), cells[name]
@@ -101,7 +101,7 @@ def test_a_real_problem(overrides: dict[str, object]) -> None:
     cells = {cell.label: cell for cell in list_cells(compiled)}
     listed = own_cells(compiled)
     assert len(listed) == len(cells) and {cell.label for cell in listed} == set(cells)
-    bounds, own = Bounds(compiled, Geometry(compiled.network)), OwnBounds(compiled)
+    bounds, own = Bounds(compiled, Geometry.of(compiled)), OwnBounds(compiled)
     for cell in listed:
         other = cells[cell.label]
         assert own.work(cell) >= bounds.work(other), cell.label

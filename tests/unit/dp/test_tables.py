@@ -14,7 +14,7 @@ from nest_opt.plan import Template
 def pricer(name: str, replicas: int, microbatches: int, **overrides) -> tuple[Pricer, Geometry]:
     compiled = compile_problem(load_problem(name, overrides))
     table = compiled.tables[Template(), 1]
-    return Pricer(compiled, table, replicas, microbatches, stages=2), Geometry(compiled.network)
+    return Pricer(compiled, table, replicas, microbatches, stages=2), Geometry.of(compiled)
 
 
 def test_choices_come_weaker_recomputation_first_then_lower_zero():
