@@ -148,11 +148,11 @@ def _parser() -> _Parser:
             sub.add_argument("--out", type=Path, metavar="FILE", help=out)
         return sub
 
-    sub = command("list", _list, "List shipped models, devices, clusters, problems and suites.")
+    sub = command("list", _list, "List shipped models, devices, clusters, problems and plans.")
     sub.add_argument(
         "family",
         nargs="?",
-        choices=("models", "devices", "clusters", "problems", "suites"),
+        choices=("models", "devices", "clusters", "problems", "plans", "suites"),
         help="only this family",
     )
 
@@ -162,7 +162,9 @@ def _parser() -> _Parser:
 
     sub = command("evaluate", _evaluate, "Price an explicit plan, whoever made it.")
     _add_problem(sub)
-    sub.add_argument("plan", metavar="PLAN", help="a plan file, or the output of 'solve --json'")
+    sub.add_argument(
+        "plan", metavar="PLAN", help="a plan file, the output of 'solve --json', or a shipped name"
+    )
 
     sub = command("certify", _certify, "Solve and prove the optimum.", "write the certificate")
     _add_problem(sub, optional=True)
@@ -201,6 +203,20 @@ def _parser() -> _Parser:
     sub.add_argument("--cluster", required=True, metavar="CLUSTER", help="a shipped name or a file")
     sub.add_argument(
         "--cross-validate", action="store_true", help="price each model by a fit to the others"
+    )
+
+    sub = command(
+        "import", _import, "Read another program's input as a problem.",
+        "write the problem as JSON (else it is printed)",
+    )  # fmt: skip
+    sub.add_argument("format", choices=("nest",), help="nest: the NEST artifact's placement input")
+    sub.add_argument("file", metavar="FILE", help="the file to read")
+    sub.add_argument("--name", metavar="NAME", help="name of the problem (default: of the file)")
+    sub.add_argument(
+        "--synchronisation",
+        choices=("first_stage", "slowest_stage"),
+        default="first_stage",
+        help="whose synchronisation counts (default: first_stage, as in the artifact)",
     )
 
     sub = command("schema", _schema, "Print the JSON Schema of problem files.", "write it")
@@ -440,11 +456,11 @@ def _solve(arguments: argparse.Namespace) -> int:
 
 
 def _evaluate(arguments: argparse.Namespace) -> int:
-    from nest_opt.plan import Plan
+    from nest_opt.evaluate import evaluate
+    from nest_opt.library import load_plan
 
     problem, compiled = _compiled_problem(arguments)
-    plan = Plan.from_file(arguments.plan)
-    from nest_opt.evaluate import evaluate
+    plan = load_plan(arguments.plan)
 
     evaluation = evaluate(compiled, plan)
     if arguments.json:
@@ -591,6 +607,32 @@ def _fit(arguments: argparse.Namespace) -> int:
         _print_json(made.to_dict())
     else:
         _print_fit(made)
+    return OK
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    from nest_opt.importers.nest import import_nest
+    from nest_opt.library import load_problem
+
+    _check_writable(arguments.out, arguments.file)
+    data = import_nest(
+        Path(arguments.file), name=arguments.name, synchronisation=arguments.synchronisation
+    )
+    problem = load_problem(data)  # what is written can be read
+    if arguments.out:
+        _write(arguments, data)
+    else:
+        _print_json(data)
+    if not arguments.quiet:
+        model, search, training = data["model"], data["search"], data["training"]
+        options = ", ".join(f"{key} {value}" for key, value in training["cost_model"].items())
+        said = (
+            f"{problem.name}: {len(model['layers'])} layers, {problem.cluster.devices} devices, "
+            f"batch {problem.training.global_batch}, tensor degrees {search['tensor']}, "
+            f"{search['expert'][0]} shards besides, recomputation {search['recomputation'][0]}; "
+            f"priced as the artifact does: all_reduce {training['all_reduce']}, {options}"
+        )
+        print(textwrap.fill(_printable(f"nest-opt: {said}"), WIDTH), file=sys.stderr)
     return OK
 
 

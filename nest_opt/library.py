@@ -16,10 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from nest_opt.errors import Complaint, InputError
 from nest_opt.files import canonical_json, complaints_of, read_json
+from nest_opt.plan import Plan
 from nest_opt.problem import FORMAT, Cluster, ConfigModel, LayersModel, Model, Problem
 
-Family = Literal["models", "devices", "clusters", "problems", "suites"]
-FAMILIES: tuple[Family, ...] = ("models", "devices", "clusters", "problems", "suites")
+Family = Literal["models", "devices", "clusters", "problems", "plans", "suites"]
+FAMILIES: tuple[Family, ...] = ("models", "devices", "clusters", "problems", "plans", "suites")
 
 _model_adapter: TypeAdapter[LayersModel | ConfigModel] = TypeAdapter(Model)
 
@@ -73,6 +74,22 @@ def load_problem(
         return Problem.model_validate_json(canonical_json(data))
     except ValidationError as error:
         raise InputError(source, complaints_of(error, data)) from None
+
+
+def load_plan(reference: str | Path) -> Plan:
+    """A plan by shipped name, or from a file. Raises :class:`InputError`.
+
+    >>> load_plan("nest/tpuv4-llama2-7b-64/manual").replicas
+    8
+    """
+    name = str(reference)
+    if name in names("plans"):
+        return Plan.from_file(instances_folder() / "plans" / f"{name}.json")
+    if not os.path.exists(name) and not name.endswith(".json"):
+        hint = _suggestion(name, names("plans"))
+        if hint:
+            raise InputError(name, f"no such file, and no shipped plan has this name{hint}")
+    return Plan.from_file(reference)
 
 
 def load_cluster(reference: str) -> Cluster:

@@ -79,7 +79,9 @@ class LayerCosts(Record):
     """One layer under one template, per device. Times are per microbatch of one sequence.
 
     ``recompute_seconds`` left out means ``forward_seconds``; ``selective_activation_bytes`` left
-    out means ``activation_bytes`` less ``attention_core_bytes``.
+    out means ``activation_bytes`` less ``attention_core_bytes``. ``cut_bytes``, given for all layers
+    or for none, says what crosses the cut before the layer (before each copy of a repeated one) and
+    stands in for the ``output_bytes`` of all layers; before the very first layer it has no effect.
     """
 
     template: Template = Template()
@@ -94,6 +96,7 @@ class LayerCosts(Record):
     checkpoint_bytes: Quantity = 0.0
     attention_core_bytes: Quantity = 0.0
     output_bytes: Quantity = 0.0
+    cut_bytes: Quantity | None = None
     collectives: tuple[Collective, ...] = ()
 
 
@@ -160,10 +163,28 @@ class LayersModel(Record):
                     f"template {label}; every layer needs the same templates as "
                     f"{self.layers[0].name!r}"
                 )
+        self._check_cuts()
         if self.tied_weights:
             _distinct(tuple(t.template.label for t in self.tied_weights), "tied templates")
             self._check_tied(total)
         return self
+
+    def _check_cuts(self) -> None:
+        """Cuts are given for every layer and template, and no outputs besides, or not at all."""
+        every = [(layer, costs) for layer in self.layers for costs in layer.costs]
+        given = [layer.name for layer, costs in every if costs.cut_bytes is not None]
+        missing = [layer.name for layer, costs in every if costs.cut_bytes is None]
+        if given and missing:
+            raise ValueError(
+                f"layer {given[0]!r} gives cut_bytes and layer {missing[0]!r} does not; give it for "
+                "every layer and template, or for none"
+            )
+        both = [layer.name for layer, costs in every if given and costs.output_bytes]
+        if both:
+            raise ValueError(
+                f"layer {both[0]!r} gives output_bytes besides cut_bytes; the cuts follow from the "
+                "outputs, or are given: leave out one of the two"
+            )
 
     def _check_tied(self, total: int) -> None:
         if total < 2:

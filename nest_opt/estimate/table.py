@@ -37,7 +37,8 @@ class LayerCost:
     ``recompute`` and ``recompute_selective`` are extra seconds if the layer is recomputed fully or
     only in its attention core. ``activation_bytes``, ``selective_bytes`` and ``checkpoint_bytes``
     are what one microbatch leaves behind without recomputation, with selective recomputation, and
-    as a checkpoint (the layer's input). ``output_bytes`` is the tensor it hands on.
+    as a checkpoint (the layer's input). ``output_bytes`` is the tensor it hands on; ``cut_bytes``,
+    where given, is what crosses the cut before the layer, and then so for all layers.
     """
 
     forward: Fraction
@@ -52,6 +53,7 @@ class LayerCost:
     attention_core_bytes: Fraction
     output_bytes: Fraction
     calls: tuple[Call, ...] = ()
+    cut_bytes: Fraction | None = None
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,11 @@ class LayerTable:
     def cut_bytes(self, template: Template, microbatch: int) -> tuple[Fraction, ...]:
         """Bytes per device alive across the cut before each layer; entry 0 is 0.
 
-        Every output produced before the cut and still needed behind it, counted once.
+        As given; or every output produced before the cut and still needed behind it, counted once.
         """
         costs = self.costs[template, microbatch]
+        if costs[0].cut_bytes is not None:
+            return (Fraction(0), *(cost.cut_bytes or Fraction(0) for cost in costs[1:]))
         change = [Fraction(0)] * (len(costs) + 1)
         for i, last in enumerate(self.consumers):
             if last > i:
@@ -155,6 +159,7 @@ def table_of_layers(
             checkpoint_bytes=value("checkpoint_bytes"),
             attention_core_bytes=core,
             output_bytes=value("output_bytes"),
+            cut_bytes=None if costs.cut_bytes is None else value("cut_bytes"),
             calls=tuple(
                 Call(
                     call.kind,

@@ -116,6 +116,28 @@ def test_cuts_are_those_of_the_template() -> None:
 # --- repeated layers ------------------------------------------------------------------------------
 
 
+def test_given_cuts_stand_in_for_the_outputs() -> None:
+    # Before each copy of a repeated layer; the number before the very first layer has no effect.
+    table = table_of(
+        model_of(layer("a", cut_bytes=99), layer("b", count=2, cut_bytes=5), layer("c", cut_bytes=7)),
+        microbatches=(1, 2),
+    )
+    assert table.cut_bytes(ONE, 1) == (0, 5, 5, 7)
+    assert table.cut_bytes(ONE, 2) == (0, 10, 10, 14)
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ([layer("a", cut_bytes=1), layer("b")], "layer 'a' gives cut_bytes and layer 'b' does not"),
+        ([layer("a", 3, cut_bytes=1), layer("b", cut_bytes=1)], "output_bytes besides cut_bytes"),
+    ],
+)
+def test_cuts_are_given_for_all_layers_and_without_outputs(layers: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        model_of(*layers)
+
+
 def test_a_count_expands_into_a_chain_of_one_shared_object() -> None:
     table = table_of(model_of(layer("in", 1), layer("block", 3, count=3), layer("out")))
     assert table.names == ("in", "block.0", "block.1", "block.2", "out")

@@ -1,0 +1,1 @@
+"""Other people's files -> problems. One module per source; nothing is unpickled or executed."""

@@ -1,0 +1,313 @@
+"""The input of the NEST artifact's placement program -> a problem that prices as that program does.
+
+Source of the format: github.com/scai-tech/Nest (MIT licence), commit 3e163ad, the JSON that its
+placement program reads. What that program charges is in the options of the cost model
+(``formulations/README.md``, section 4) and in :data:`CONVENTIONS`; nothing else is special about an
+imported problem.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import networkx as nx
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from nest_opt.errors import Complaint, InputError
+from nest_opt.files import complaints_of, read_json
+from nest_opt.problem import FORMAT
+
+#: ``training`` of a problem that prices as the artifact does, all but its batch and optimizer.
+CONVENTIONS: dict[str, Any] = {
+    "all_reduce": "tree",
+    "reserve_fraction": 0,
+    "cost_model": {
+        "synchronisation": "first_stage",
+        "transfer": "up_and_down",
+        "transfer_link": "first_devices",
+        "recomputation": "backward_again",
+        "in_flight": "stages_behind",
+    },
+}
+#: Bytes per weight: SGD holds weights and gradients, Adam as many bytes again.
+OPTIMIZERS: dict[str, Any] = {
+    "SGD": "sgd4",
+    "Adam": {"weights": 2, "gradients": 2, "optimizer": 2},
+}
+#: Devices hold at most so many bytes in a problem; the artifact's inputs may say "without limit".
+_MOST_MEMORY = 2**60
+
+_Amount = Annotated[float, Field(ge=0, le=1e24, allow_inf_nan=False)]
+_Rate = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False)]
+_Count = Annotated[int, Field(ge=1, le=10**6)]
+_Degree = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}$")]
+
+
+class _Record(BaseModel):
+    """The program ignores fields that it does not know, and so does the importer."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, strict=True, allow_inf_nan=False)
+
+
+class _Node(_Record):
+    id: int
+    parameterSize: _Amount
+    activationSize: _Amount
+    optimalLatencyFw: _Amount
+    optimalLatencyBw: _Amount
+
+
+class _Edge(_Record):
+    sourceId: int
+    destId: int
+    communicationCost: _Amount
+
+
+class _Input(_Record):
+    maxMemoryPerDevice: Annotated[float, Field(ge=1, allow_inf_nan=False)]
+    maxDevices: _Count
+    bws: Annotated[list[_Rate], Field(min_length=1, max_length=16)]
+    latency_per_level: list[_Amount]
+    devices_per_level: list[_Count]
+    mbsInBatch: _Count
+    nodes: Annotated[dict[_Degree, Annotated[list[_Node], Field(min_length=1)]], Field(min_length=1)]
+    edges: dict[_Degree, list[_Edge]]
+    ep_degree: _Count
+    cp_degree: _Count = 1
+    activationRecomputation: bool
+    optimizerAlgorithm: Literal["SGD", "Adam"]
+
+    @property
+    def shards(self) -> int:
+        """Devices of a stage besides the tensor ranks; they hold different weights."""
+        return self.ep_degree * self.cp_degree
+
+
+def import_nest(
+    path: Path,
+    *,
+    name: str | None = None,
+    synchronisation: Literal["first_stage", "slowest_stage"] = "first_stage",
+) -> dict[str, Any]:
+    """The self-contained problem, as JSON data, of a file that the artifact's program reads.
+
+    ``synchronisation`` chooses whose synchronisation counts; the artifact counts the first stage's.
+    Raises :class:`InputError` with everything that is wrong.
+    """
+    return problem_of_input(
+        read_json(path), str(path), name=name or path.stem, synchronisation=synchronisation
+    )
+
+
+def problem_of_input(
+    data: Any,
+    source: str,
+    *,
+    name: str,
+    synchronisation: Literal["first_stage", "slowest_stage"] = "first_stage",
+) -> dict[str, Any]:
+    """:func:`import_nest` of data at hand; ``source`` names it in complaints."""
+    if not isinstance(data, dict):
+        raise InputError(source, "is not an input of the NEST placement program: no JSON object")
+    try:
+        found = _Input.model_validate(data)
+    except ValidationError as error:
+        raise InputError(source, complaints_of(error, data)) from None
+    complaints = [*_level_complaints(found), *_graph_complaints(found)]
+    if complaints:
+        raise InputError(source, complaints)
+    cost_model = CONVENTIONS["cost_model"] | {"synchronisation": synchronisation}
+    return {
+        "format": FORMAT,
+        "name": name,
+        "source": "imported from an input of the NEST placement program "
+        "(github.com/scai-tech/Nest); priced by its conventions",
+        "model": {"kind": "layers", "name": name, "layers": _layers(found)},
+        "cluster": {
+            "name": name,
+            "device": {
+                "name": name,
+                "memory_bytes": min(int(found.maxMemoryPerDevice), _MOST_MEMORY),
+            },
+            "devices": found.maxDevices,
+            "levels": [
+                {
+                    "size": size,
+                    "bandwidth_bytes_per_second": bandwidth,
+                    "latency_seconds": latency,
+                }
+                for size, bandwidth, latency in zip(
+                    found.devices_per_level, found.bws, found.latency_per_level, strict=True
+                )
+            ],
+        },
+        # A replica's microbatch is one sequence on each of its shards.
+        "training": CONVENTIONS
+        | {
+            "global_batch": found.mbsInBatch * found.shards,
+            "optimizer": OPTIMIZERS[found.optimizerAlgorithm],
+            "cost_model": cost_model,
+        },
+        "search": search_space(
+            sorted(map(int, found.nodes)), found.shards, found.activationRecomputation
+        ),
+    }
+
+
+def search_space(tensor: Sequence[int], shards: int, recomputation: bool) -> dict[str, Any]:
+    """What the artifact's program searches; recomputation is on or off for a whole run."""
+    return {
+        "microbatch": [1],
+        "tensor": list(tensor),
+        "expert": [shards],
+        "sequence_parallel": [False],
+        "data_parallel": "any",
+        "recomputation": ["stage" if recomputation else "none"],
+        "zero": [0],
+        "layouts": ["pipeline-inner"],
+    }
+
+
+def layer_costs(
+    tensor: int,
+    shards: int,
+    *,
+    forward: float,
+    backward: float,
+    weights: float,
+    activations: float,
+    cut: float,
+) -> dict[str, Any]:
+    """``costs`` of a layer at one tensor degree: seconds, and bytes per device.
+
+    Shards other than tensor ranks are expert ranks here, whose weights are only their replicas'.
+    """
+    return {
+        "template": {"tensor": tensor, "expert": shards},
+        "forward_seconds": forward,
+        "backward_seconds": backward,
+        "weight_bytes" if shards == 1 else "expert_weight_bytes": weights,
+        "activation_bytes": activations,
+        "cut_bytes": cut,
+    }
+
+
+def _layers(found: _Input) -> list[dict[str, Any]]:
+    """Layers in execution order; what crosses a cut is what enters the first layer behind it."""
+    tables = {int(t): {node.id: node for node in nodes} for t, nodes in found.nodes.items()}
+    entering = {
+        int(t): {
+            node: sum(edge.communicationCost for edge in edges if edge.destId == node)
+            for node in tables[int(t)]
+        }
+        for t, edges in found.edges.items()
+    }
+    return [
+        {
+            "name": f"layer.{node}",
+            "costs": [
+                layer_costs(
+                    t,
+                    found.shards,
+                    forward=table[node].optimalLatencyFw,
+                    backward=table[node].optimalLatencyBw,
+                    weights=table[node].parameterSize,
+                    activations=table[node].activationSize,
+                    cut=entering[t][node],
+                )
+                for t, table in sorted(tables.items())
+            ],
+        }
+        for node in _execution_order(found)
+    ]
+
+
+def _graph(found: _Input) -> nx.DiGraph[int]:
+    """The layers of the first tensor degree and the edges between them."""
+    degree = next(iter(found.nodes))
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(node.id for node in found.nodes[degree])
+    graph.add_edges_from((edge.sourceId, edge.destId) for edge in found.edges[degree])
+    return graph
+
+
+def _execution_order(found: _Input) -> list[int]:
+    """Topological; among free layers, the listed order."""
+    graph = _graph(found)
+    listed = {node: n for n, node in enumerate(graph)}
+    return list(nx.lexicographical_topological_sort(graph, key=listed.__getitem__))
+
+
+def _level_complaints(found: _Input) -> list[Complaint]:
+    """Lists of levels of one length, whose sizes multiply to the devices."""
+    levels = len(found.bws)
+    complaints = [
+        Complaint(field, f"has {len(entries)} entries, but bws has {levels}; one for each level")
+        for field, entries in (
+            ("latency_per_level", found.latency_per_level),
+            ("devices_per_level", found.devices_per_level),
+        )
+        if len(entries) != levels
+    ]
+    devices = prod(found.devices_per_level)
+    if not complaints and devices != found.maxDevices:
+        complaints.append(
+            Complaint(
+                "maxDevices",
+                f"is not the {devices} devices that devices_per_level multiplies to; make them "
+                "equal (the last level may have any size)",
+                str(found.maxDevices),
+            )
+        )
+    return complaints
+
+
+def _graph_complaints(found: _Input) -> list[Complaint]:
+    """The same layers and edges at every tensor degree, each once, and no cycle."""
+    complaints = []
+    if found.nodes.keys() != found.edges.keys():
+        return [
+            Complaint(
+                "edges",
+                f"has tensor degrees {', '.join(found.edges) or 'none'}, but nodes has "
+                f"{', '.join(found.nodes)}",
+            )
+        ]
+    first = next(iter(found.nodes))
+    known = {node.id for node in found.nodes[first]}
+    joined = {(edge.sourceId, edge.destId) for edge in found.edges[first]}
+    for degree, nodes in found.nodes.items():
+        ids = [node.id for node in nodes]
+        if len(set(ids)) < len(ids):
+            twice = next(i for i in ids if ids.count(i) > 1)
+            complaints.append(Complaint(f"nodes.{degree}", f"lists layer {twice} twice"))
+        elif set(ids) != known:
+            odd = min(set(ids) ^ known)
+            complaints.append(
+                Complaint(f"nodes.{degree}", f"has other layers than nodes.{first}: see {odd}")
+            )
+    for degree, edges in found.edges.items():
+        pairs = [(edge.sourceId, edge.destId) for edge in edges]
+        for n, pair in enumerate(pairs):
+            unknown = [end for end in pair if end not in known]
+            if unknown:
+                complaints.append(
+                    Complaint(f"edges.{degree}[{n}]", f"joins layer {unknown[0]}, which is none")
+                )
+        if len(set(pairs)) < len(pairs):
+            complaints.append(Complaint(f"edges.{degree}", "lists an edge twice; add them up"))
+        elif set(pairs) != joined:
+            complaints.append(
+                Complaint(f"edges.{degree}", f"has other edges than edges.{first}")
+            )
+    if not complaints:
+        try:
+            cycle = nx.find_cycle(_graph(found))
+        except nx.NetworkXNoCycle:
+            return []
+        loop = [str(edge[0]) for edge in cycle] + [str(cycle[0][0])]
+        complaints.append(Complaint("edges", f"form a cycle: {' -> '.join(loop)}"))
+    return complaints
