@@ -25,7 +25,7 @@ from nest_opt.cells import Cell
 from nest_opt.collectives import bandwidth_seconds
 from nest_opt.compile import Compiled, StateBytes, Table
 from nest_opt.geometry import Geometry, Ints, Position, Shapes, Signature
-from nest_opt.network import GroupShape
+from nest_opt.network import GeneralNetwork, GroupShape
 from nest_opt.plan import RECOMPUTATIONS, Layout, Recomputation, Template
 from nest_opt.problem import exact
 
@@ -164,17 +164,25 @@ class Bounds:
                     for zero in compiled.search.zero
                 ]
             )
-        width = template.width
-        apart = width if layout == "pipeline-inner" else replicas * width
-        span = apart + (1 if compiled.cost_model.transfer_link == "first_devices" else width)
-        block = compiled.network.block
-        link_class = next((k for k, size in enumerate(block) if span <= size), len(block) - 1)
+        link_class = self._least_link_class(template, replicas, layout)
         denominator = lcm(*(x.denominator for pairs in added for pair in pairs for x in pair))
         scaled = tuple(
             tuple((int(load * denominator), int(sync * denominator)) for load, sync in pairs)
             for pairs in added
         )
         return _Spread(scaled, denominator, link_class)
+
+    def _least_link_class(self, template: Template, replicas: int, layout: Layout) -> int:
+        """Least class of a transfer between neighbouring stages, in any replica."""
+        network, width = self.compiled.network, template.width
+        if isinstance(network, GeneralNetwork):
+            joins = self.geometry.joins(template, replicas, layout)
+            return int(joins.min()) if len(joins) else 0
+        apart = width if layout == "pipeline-inner" else replicas * width
+        span = apart + (1 if self.compiled.cost_model.transfer_link == "first_devices" else width)
+        return next(
+            (k for k, size in enumerate(network.block) if span <= size), len(network.block) - 1
+        )
 
     def _cheapest_seconds_per_byte(
         self, template: Template, replicas: int, layout: Layout, size: int
@@ -189,7 +197,7 @@ class Bounds:
         inverse = [c.seconds_per_byte for c in network.classes]
         if size == 1:
             return Fraction(0)
-        if self.compiled.all_reduce != "hierarchical":
+        if self.compiled.all_reduce != "hierarchical" or isinstance(network, GeneralNetwork):
             return Fraction(size - 1, size) * inverse[0]
         per_replica = template.width // template.tensor
         stride = network.devices // replicas if layout == "pipeline-inner" else template.width

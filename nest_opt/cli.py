@@ -451,6 +451,7 @@ def _solve(arguments: argparse.Namespace) -> int:
             counts = ", ".join(f"{n:,} {what}" for what, n in solution.cells.items())
             print(f"cells: {counts}; {_duration(solution.wall_seconds)}")
             _print_estimate(problem, compiled)
+            _print_loss(compiled, above=0.01)
             _print_relative_to(compiled, "Optimal")
     return OK if solution.plan is not None else NEGATIVE
 
@@ -676,13 +677,19 @@ def problem_file_schema() -> Json:
         properties[field] = {"anyOf": [*branches, reference]}
         if "default" in inline:
             properties[field]["default"] = inline["default"]
-    model = schema["$defs"]["ConfigModel"]["properties"]
-    file = {
-        "type": "string",
-        "minLength": 1,
-        "description": "A CSV file relative to this one, with the fields of a row as columns.",
+    files = {
+        ("ConfigModel", "profile"): "A CSV file relative to this one, the fields of a row its columns.",
+        ("Cluster", "network"): "A GraphML, node-link JSON or CSV file relative to this one.",
+        ("Matrix", "latency_seconds"): "A CSV file relative to this one, a row for each device.",
+        ("Matrix", "bandwidth_bytes_per_second"): "A CSV file relative to this one, as above.",
     }
-    model["profile"] = {"anyOf": [model["profile"], file], "default": []}
+    for (record, field), said in files.items():
+        properties = schema["$defs"][record]["properties"]
+        file = {"type": "string", "minLength": 1, "description": said}
+        inline = properties[field]
+        properties[field] = {"anyOf": [inline, file]}
+        if "default" in inline:
+            properties[field]["default"] = inline["default"]
     return schema
 
 
@@ -1114,24 +1121,50 @@ def _print_compiled(compiled: Compiled) -> None:
         ]
     )
     print()
+    network = compiled.network
+    blocks = getattr(network, "block", None)
     _print_table(
         [
             (
                 str(k),
-                f"{block:,}",
+                f"{blocks[k] if blocks else _pairs_of(network, k):,}",
                 f"{float(link.latency):g}",
-                f"{float(1 / link.seconds_per_byte):.4g}",
+                f"{float(1 / link.seconds_per_byte):.4g}" if link.seconds_per_byte else "any",
             )
-            for k, (block, link) in enumerate(
-                zip(compiled.network.block, compiled.network.classes, strict=True)
-            )
+            for k, link in enumerate(network.classes)
         ],
-        ("link class", "devices in a block", "latency s", "bandwidth bytes/s"),
+        (
+            "link class",
+            "devices in a block" if blocks else "pairs of devices",
+            "latency s",
+            "bandwidth bytes/s",
+        ),
         right=range(4),
     )
+    _print_loss(compiled)
     print()
     print(textwrap.fill(f"templates: {', '.join(t.label for t in compiled.templates)}", WIDTH))
     _print_list(f"template {t.label} was skipped: {why}" for t, why in compiled.skipped)
+
+
+def _pairs_of(network: Any, link_class: int) -> int:
+    """How many pairs of devices a class of a network without levels joins."""
+    of_class = int((network.matrix == link_class).sum())
+    return (of_class - (network.devices if link_class == 0 else 0)) // 2
+
+
+def _print_loss(compiled: Compiled, *, above: float = -1.0) -> None:
+    """What reducing a network without levels to link classes adds, if it is more than ``above``."""
+    loss = getattr(compiled.network, "loss", None)
+    if loss is None or loss.largest <= above:
+        return
+    first, second = loss.worst_pair
+    said = (
+        f"reducing the network to {len(compiled.network.classes)} link classes makes its paths "
+        f"dearer by {float(loss.mean):.2%} on average and {float(loss.largest):.2%} at most "
+        f"(devices {first} and {second}), at the reference size"
+    )
+    print(textwrap.fill(said, WIDTH))
 
 
 def _layer_times(problem: Problem, compiled: Compiled) -> tuple[LayerTime, ...]:

@@ -27,7 +27,7 @@ from nest_opt.errors import CompileError, OverflowGuardError
 from nest_opt.estimate import layer_table
 from nest_opt.estimate.table import Call, LayerCost, LayerTable
 from nest_opt.files import canonical_json
-from nest_opt.network import GroupShape, Network, network_of
+from nest_opt.network import AnyNetwork, GeneralNetwork, GroupShape, network_of
 from nest_opt.plan import Template
 from nest_opt.problem import CostModel, OptimizerBytes, Problem, Search, exact
 
@@ -128,7 +128,7 @@ class Compiled:
 
     name: str
     layer_names: tuple[str, ...]
-    network: Network
+    network: AnyNetwork
     all_reduce: Algorithm
     cost_model: CostModel
     search: Search
@@ -259,7 +259,7 @@ class Compiled:
             "memory_quanta": self.memory_quanta,
             "global_batch": self.global_batch,
             "devices": self.devices,
-            "blocks": list(self.network.block),
+            "network": _network_dict(self.network),
             "classes": [
                 {
                     "latency_seconds": str(c.latency),
@@ -301,6 +301,13 @@ _SYNCHRONISATION: dict[int, tuple[tuple[CollectiveKind, str], ...]] = {
     2: (("all_gather", "weights"),),
     3: (),
 }
+
+
+def _network_dict(network: AnyNetwork) -> dict[str, Any]:
+    """Which devices are joined at which class: blocks of levels, or a row for each device."""
+    if isinstance(network, GeneralNetwork):
+        return {"class_rows": [" ".join(map(str, row)) for row in network.class_rows]}
+    return {"blocks": list(network.block)}
 
 
 def _table_dict(table: Table) -> dict[str, Any]:
@@ -418,7 +425,7 @@ class _Scale:
 
     problem: Problem
     table: LayerTable
-    network: Network
+    network: AnyNetwork
     ratios: OptimizerBytes
 
     @property
@@ -497,7 +504,7 @@ def _full_recomputation(problem: Problem, cost: LayerCost) -> Fraction:
 def _compile_table(
     problem: Problem,
     table: LayerTable,
-    network: Network,
+    network: AnyNetwork,
     key: tuple[Template, int],
     tick: Fraction,
     quantum: int,
@@ -568,7 +575,7 @@ def _guard_overflow(compiled: Compiled) -> None:
     last = len(compiled.network.classes) - 1
 
     def flat(ranks: int) -> GroupShape:
-        return GroupShape(ranks, last, tuple(ranks for _ in compiled.network.block))
+        return GroupShape(ranks, last, (ranks,) * (last + 1))
 
     everyone = flat(compiled.devices)
     for table in compiled.tables.values():

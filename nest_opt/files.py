@@ -26,10 +26,15 @@ def read_json(path: Path) -> Any:
     Refuses, with :class:`InputError`: missing, unreadable or too large files, text that is not
     UTF-8 JSON, duplicate keys, NaN and infinities, and nesting too deep to be meant.
     """
+    return parse_json(read_bytes(path), str(path))
+
+
+def read_bytes(path: Path) -> bytes:
+    """What is in a file; refuses missing, unreadable and too large ones (:class:`InputError`)."""
     source = str(path)
     try:
         if path.is_dir():
-            raise InputError(source, "is a folder; name a JSON file")
+            raise InputError(source, "is a folder; name a file")
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise InputError(
@@ -46,7 +51,7 @@ def read_json(path: Path) -> Any:
         raise InputError(source, f"cannot be read: {reason}") from None
     if len(raw) > MAX_BYTES:
         raise InputError(source, f"is larger than {MAX_BYTES // 2**20} MiB")
-    return parse_json(raw, source)
+    return raw
 
 
 def parse_json(raw: bytes, source: str) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from nest_opt.compile import Compiled
-from nest_opt.network import GroupShape, Network
+from nest_opt.network import AnyNetwork, GeneralNetwork, GroupShape
 from nest_opt.plan import Layout, Template
 
 Ints = npt.NDArray[np.int64]
@@ -59,7 +59,7 @@ class Geometry:
     in replica 0, whatever the rest of both intervals.
     """
 
-    network: Network
+    network: AnyNetwork
     first_devices: bool = False
     _positions: dict[tuple[Template, int, Layout], tuple[Position, ...]] = field(
         default_factory=dict
@@ -103,15 +103,39 @@ class Geometry:
     @property
     def _period(self) -> int:
         """Shifting a set by this many devices changes neither its class nor its shape."""
+        if isinstance(self.network, GeneralNetwork):
+            return self.network.devices  # no shift at all
         block = self.network.block
         return block[-2] if len(block) > 1 else 1
 
     def _classes(self, low: Ints, high: Ints, width: int) -> Ints:
         """Class of the union of two intervals that start at ``low <= high``."""
+        if isinstance(self.network, GeneralNetwork):
+            return self._general_classes(low, high, width)
         result = np.zeros(np.broadcast_shapes(low.shape, high.shape), dtype=np.int64)
         for size in self.network.block[:-1]:
             result += low // size != (high + width - 1) // size
         return result
+
+    def _general_classes(self, low: Ints, high: Ints, width: int) -> Ints:
+        """Largest class between any two devices of both intervals."""
+        assert isinstance(self.network, GeneralNetwork)
+        matrix = self.network.matrix
+        low, high = np.broadcast_arrays(low, high)
+        result = np.zeros(low.shape, dtype=np.int64)
+        for i in range(width):
+            for j in range(width):
+                for first, second in ((low, low), (low, high), (high, high)):
+                    np.maximum(result, matrix[first + i, second + j], out=result)
+        return result
+
+    def joins(self, template: Template, replicas: int, layout: Layout) -> Ints:
+        """``[q, r]``: link class of replica r's transfers between positions q and q + 1."""
+        starts = self.starts(template, replicas, layout)
+        if self.first_devices:
+            first = self._classes(starts[:-1, :1], starts[1:, :1], 1)
+            return np.repeat(first, replicas, axis=1)
+        return self._classes(starts[:-1], starts[1:], template.width)
 
     def _compute(
         self, template: Template, replicas: int, layout: Layout
@@ -120,11 +144,7 @@ class Geometry:
         count = len(starts)
         if count == 0:
             return ()
-        # Class between neighbours: [q] joins positions q and q + 1.
-        if self.first_devices:
-            joins = np.repeat(self._classes(starts[:-1, :1], starts[1:, :1], 1), replicas, axis=1)
-        else:
-            joins = self._classes(starts[:-1], starts[1:], template.width)
+        joins = self.joins(template, replicas, layout)
         offsets = starts % self._period
         none = np.full(replicas, -1, dtype=np.int64)
         positions = []
@@ -166,6 +186,10 @@ class Geometry:
     def _shapes(self, groups: Ints) -> Shapes:
         """Different shapes of the rows of ``groups`` (each row one group of devices)."""
         size = groups.shape[1]
+        if isinstance(self.network, GeneralNetwork):
+            matrix = self.network.matrix
+            worst = {int(matrix[np.ix_(row, row)].max()) for row in groups}
+            return frozenset(GroupShape(size, k, ()) for k in worst)
         if size == 1:
             return frozenset({GroupShape(1, 0, (1,) * len(self.network.block))})
         # Rows that differ by a shift of whole second-highest blocks have one shape.

@@ -95,8 +95,6 @@ def load_plan(reference: str | Path) -> Plan:
 def load_cluster(reference: str) -> Cluster:
     """A cluster by shipped name or file. Raises :class:`InputError`."""
     data = _read_cluster(reference, Path())
-    if isinstance(data, dict) and isinstance(data.get("device"), str):
-        data = {**data, "device": _read_named("devices", data["device"], Path())}
     try:
         return Cluster.model_validate_json(canonical_json(data))
     except ValidationError as error:
@@ -106,19 +104,20 @@ def load_cluster(reference: str) -> Cluster:
 def load_model(reference: str) -> LayersModel | ConfigModel:
     """A model by shipped name or file. Raises :class:`InputError`."""
     data = _read_model(reference, Path())
-    if isinstance(data, dict) and isinstance(data.get("device"), str):
-        data = {**data, "device": _read_named("devices", data["device"], Path())}
-    if isinstance(data, dict) and isinstance(data.get("profile"), str):
-        data = {**data, "profile": _read_profile(data["profile"], Path())}
     try:
         return _model_adapter.validate_json(canonical_json(data))
     except ValidationError as error:
         raise InputError(reference, complaints_of(error, data)) from None
 
 
-def default_training(devices: int) -> dict[str, Any]:
-    """Training of ``MODEL@CLUSTER``: the batch grows with the cluster, all else is default."""
-    return {"global_batch": 512 if devices <= 64 else 1024 if devices <= 128 else 2048}
+def default_training(cluster: Cluster) -> dict[str, Any]:
+    """Training of ``MODEL@CLUSTER``: the batch grows with the cluster.
+
+    All else is default, but where there are no levels the all-reduce is a ring.
+    """
+    devices = cluster.devices
+    batch = 512 if devices <= 64 else 1024 if devices <= 128 else 2048
+    return {"global_batch": batch} | ({} if cluster.levels else {"all_reduce": "ring"})
 
 
 def default_search(model: str, cluster: Cluster) -> dict[str, Any]:
@@ -136,28 +135,41 @@ def default_search(model: str, cluster: Cluster) -> dict[str, Any]:
         return {}
     from nest_opt.estimate.config import expert_count
 
-    most = min(expert_count(config), cluster.levels[0].size)
+    node = cluster.levels[0].size if cluster.levels else cluster.devices
+    most = min(expert_count(config), node)
     return {"expert": [1 << k for k in range(most.bit_length())]} if most > 1 else {}
 
 
 def _resolved(data: Mapping[str, Any], folder: Path, source: str) -> dict[str, Any]:
-    """``data`` with what it mentions read in: model, cluster, devices, a measured profile.
+    """``data`` with what it mentions read in: model and cluster, and what these mention.
 
-    Files are relative to ``folder``; complaints name ``source`` and the field.
+    Files are relative to the file that mentions them, ``folder`` for ``data`` itself; complaints
+    name ``source`` and the field.
     """
     data = dict(data)
     for part, reader in (("model", _read_model), ("cluster", _read_cluster)):
         if isinstance(data.get(part), str):
             data[part] = _mentioned(reader, data[part], folder, source, part)
-        owner = data.get(part)
-        if isinstance(owner, dict) and isinstance(owner.get("device"), str):
-            device = _mentioned(_read_device, owner["device"], folder, source, f"{part}.device")
-            data[part] = {**owner, "device": device}
-    model = data.get("model")
-    if isinstance(model, dict) and isinstance(model.get("profile"), str):
-        rows = _mentioned(_read_profile, model["profile"], folder, source, "model.profile")
-        data["model"] = {**model, "profile": rows}
+        elif isinstance(data.get(part), dict):
+            data[part] = _completed(data[part], folder, source, f"{part}.")
     return data
+
+
+def _completed(owner: dict[str, Any], folder: Path, source: str, within: str) -> dict[str, Any]:
+    """A model or cluster with what it mentions read in: device, measured profile, network."""
+    readers = {"device": _read_device, "profile": _read_profile, "network": _read_network}
+    owner = dict(owner)
+    for field, reader in readers.items():
+        if isinstance(owner.get(field), str):
+            owner[field] = _mentioned(reader, owner[field], folder, source, within + field)
+    network = owner.get("network")
+    if isinstance(network, dict):
+        for field in ("latency_seconds", "bandwidth_bytes_per_second"):
+            if isinstance(network.get(field), str):
+                place = f"{within}network.{field}"
+                rows = _mentioned(_read_matrix, network[field], folder, source, place)
+                owner["network"] = network = {**network, field: rows}
+    return owner
 
 
 def _mentioned(
@@ -180,7 +192,7 @@ def _find_problem(reference: str) -> tuple[str, Any, Path]:
         parts = {
             "model": model,
             "cluster": cluster,
-            "training": default_training(loaded.devices),
+            "training": default_training(loaded),
             "search": default_search(model, loaded),
         }
         return reference, {"format": FORMAT, "name": reference, **parts}, Path()
@@ -200,13 +212,13 @@ def _looks_like_path(reference: str) -> bool:
     return reference.endswith(".json") or "/" in reference or os.path.exists(reference)
 
 
-def _read_named(family: Family, reference: str, folder: Path) -> Any:
-    """JSON of a shipped name, or of a file relative to the file that mentions it."""
+def _find(family: Family, reference: str, folder: Path) -> Path:
+    """The file of a shipped name, or a file relative to the one that mentions it."""
     if reference in names(family):
-        return read_json(instances_folder() / family / f"{reference}.json")
+        return instances_folder() / family / f"{reference}.json"
     path = folder / reference
     if reference and (_looks_like_path(reference) or os.path.exists(path)):
-        return read_json(path)
+        return path
     raise InputError(
         reference or "(nothing)",
         f"no shipped {family[:-1]} has this name"
@@ -220,7 +232,8 @@ _CONFIG_FIELDS = frozenset({"model_type", "architectures", "hidden_size", "text_
 
 
 def _read_model(reference: str, folder: Path) -> Any:
-    data = _read_named("models", reference, folder)
+    path = _find("models", reference, folder)
+    data = read_json(path)
     if isinstance(data, dict) and "kind" not in data and not _CONFIG_FIELDS.isdisjoint(data):
         # A published config.json as it stands.
         from nest_opt.estimate.config import language_config
@@ -235,15 +248,29 @@ def _read_model(reference: str, folder: Path) -> Any:
             "sequence_length": sequence,
             "config": data,
         }
-    return data
+    return _completed(data, path.parent, reference, "") if isinstance(data, dict) else data
 
 
 def _read_cluster(reference: str, folder: Path) -> Any:
-    return _read_named("clusters", reference, folder)
+    path = _find("clusters", reference, folder)
+    data = read_json(path)
+    return _completed(data, path.parent, reference, "") if isinstance(data, dict) else data
 
 
 def _read_device(reference: str, folder: Path) -> Any:
-    return _read_named("devices", reference, folder)
+    return read_json(_find("devices", reference, folder))
+
+
+def _read_network(reference: str, folder: Path) -> Any:
+    from nest_opt.network_files import read_network
+
+    return read_network(folder / reference)
+
+
+def _read_matrix(reference: str, folder: Path) -> Any:
+    from nest_opt.network_files import read_matrix
+
+    return read_matrix(folder / reference)
 
 
 def _read_profile(reference: str, folder: Path) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
+from math import prod
 from typing import Annotated, Any, Literal, Self
 
 import networkx as nx
@@ -34,6 +35,8 @@ Quantity = _Amount | _ByMicrobatch
 
 MAX_LAYERS = 4096
 MAX_DEVICES = 2**20
+#: A network that is no hierarchy is held as a matrix.
+MAX_NETWORK_DEVICES = 4096
 
 
 def exact(value: float | int) -> Fraction:
@@ -321,26 +324,154 @@ Model = Annotated[LayersModel | ConfigModel, Field(discriminator="kind")]
 
 
 class Level(Record):
-    """One level of the hierarchy: a block of ``size`` blocks of the level below."""
+    """One level of the hierarchy: a block of ``size`` blocks of the level below.
+
+    A level oversubscribed 1:n leaves an n-th of the bandwidth when all devices talk at once, as they
+    do in training; that is what is priced.
+    """
 
     name: str = ""
     size: _Degree
     bandwidth_bytes_per_second: _Rate
     latency_seconds: _Amount = 0.0
+    oversubscription: Annotated[float, Field(ge=1, le=1e6, allow_inf_nan=False)] = 1.0
+
+
+class Reduction(Record):
+    """How the paths between devices are reduced to link classes (:mod:`nest_opt.network`).
+
+    Paths are compared, and classes ordered, by what ``reference_bytes`` take. More than
+    ``max_classes`` different paths are merged into that many classes.
+    """
+
+    reference_bytes: Annotated[int, Field(ge=1, le=2**50)] = 64 * 2**20
+    max_classes: Annotated[int, Field(ge=1, le=64)] = 16
+
+
+class Torus(Reduction):
+    """A grid of devices, numbered with the last dimension fastest, joined to their neighbours.
+
+    With ``wraparound`` the ends of each dimension are joined as well. The bandwidth is that of one
+    link in one direction.
+    """
+
+    kind: Literal["torus"]
+    shape: Annotated[tuple[_Degree, ...], Field(min_length=1, max_length=8)]
+    wraparound: bool = True
+    link_bandwidth_bytes_per_second: _Rate
+    link_latency_seconds: _Amount = 0.0
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices."""
+        return prod(self.shape)
+
+
+class Link(Record):
+    """A link between two nodes of a graph; in both directions unless ``directed``."""
+
+    source: _Name
+    target: _Name
+    bandwidth_bytes_per_second: _Rate
+    latency_seconds: _Amount = 0.0
+    directed: bool = False
+
+
+class Graph(Reduction):
+    """Devices, in the order of their numbers, and the links between them; other nodes are switches.
+
+    In a file it may be the path of a GraphML, node-link JSON or CSV file
+    (:mod:`nest_opt.network_files`).
+    """
+
+    kind: Literal["graph"]
+    devices: Annotated[tuple[_Name, ...], Field(min_length=1)]
+    links: tuple[Link, ...]
+
+    @field_validator("devices")
+    @classmethod
+    def _different(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
+        return _distinct(devices, "devices")
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices."""
+        return len(self.devices)
+
+
+class Matrix(Reduction):
+    """What was measured from each device (row) to each (column); the diagonal is ignored.
+
+    In a file each may be the path of a CSV file.
+    """
+
+    kind: Literal["matrix"]
+    latency_seconds: Annotated[tuple[tuple[_Amount, ...], ...], Field(min_length=1)]
+    bandwidth_bytes_per_second: Annotated[tuple[tuple[_Amount, ...], ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _square(self) -> Self:
+        count = len(self.latency_seconds)
+        for name in ("latency_seconds", "bandwidth_bytes_per_second"):
+            rows = getattr(self, name)
+            lengths = [len(rows), *map(len, rows)]
+            wrong = [length for length in lengths if length != count]
+            if wrong:
+                raise ValueError(
+                    f"{name} has {len(rows)} rows, one of {wrong[0]} entries; both matrices need a "
+                    f"row and a column for each of the {count} devices"
+                )
+        for x, row in enumerate(self.bandwidth_bytes_per_second):
+            for y, bandwidth in enumerate(row):
+                if x != y and bandwidth == 0:
+                    raise ValueError(f"bandwidth_bytes_per_second[{x}][{y}] is 0; measure it")
+        return self
+
+    @property
+    def device_count(self) -> int:
+        """Number of devices."""
+        return len(self.latency_seconds)
 
 
 class Cluster(Record):
-    """Equal devices in a hierarchical network, numbered along the hierarchy."""
+    """Equal devices and their network: nested ``levels``, or any ``network``.
+
+    Devices are numbered along the hierarchy, or in the network's own order. A stage gets consecutive
+    devices, so the order matters: number devices that are near to each other one after the other.
+    """
 
     name: _Name
     description: str = ""
     source: str = ""
     device: Device
     devices: Annotated[int, Field(ge=1, le=MAX_DEVICES)]
-    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=16)]
+    levels: Annotated[tuple[Level, ...], Field(max_length=16)] = ()
+    network: Annotated[Torus | Graph | Matrix, Field(discriminator="kind")] | None = None
+
+    @model_validator(mode="after")
+    def _one_network(self) -> Self:
+        if self.levels and self.network is not None:
+            raise ValueError("gives levels and a network; the links are the one or the other")
+        if self.network is None:
+            if not self.levels:
+                raise ValueError("levels: must not be empty; or give a network")
+            return self
+        if self.network.device_count != self.devices:
+            raise ValueError(
+                f"the network has {self.network.device_count} devices, but devices is "
+                f"{self.devices}"
+            )
+        if self.devices > MAX_NETWORK_DEVICES:
+            raise ValueError(
+                f"{self.devices} devices; a network without levels may have "
+                f"{MAX_NETWORK_DEVICES}, because it is held pair by pair: give levels"
+            )
+        return self
 
     @model_validator(mode="after")
     def _multiplies_up(self) -> Self:
+        if not self.levels:
+            return self
         product = 1
         for level in self.levels:
             product *= level.size
@@ -486,6 +617,15 @@ class Problem(Record):
     training: Training
     search: Search = Search()
     units: Units = Units()
+
+    @model_validator(mode="after")
+    def _rings_without_levels(self) -> Self:
+        if self.cluster.network is not None and self.training.all_reduce != "ring":
+            raise ValueError(
+                f"training.all_reduce is {self.training.all_reduce}, which climbs the levels of a "
+                f"hierarchy, but cluster {self.cluster.name!r} has none; set it to ring"
+            )
+        return self
 
     @model_validator(mode="after")
     def _recomputation_has_a_rule(self) -> Self:

@@ -165,6 +165,8 @@ def cluster_of(cluster: Cluster, devices: int) -> Cluster:
 
     Raises :class:`InputError` where ``devices`` does not fill the inner levels.
     """
+    if not cluster.levels:
+        raise InputError(cluster.name, "has no levels to resize; fit needs a cluster with levels")
     levels: list[Level] = []
     left = devices
     for level in cluster.levels[:-1]:

@@ -51,7 +51,7 @@ def test_list(capsys: Capture) -> None:
         assert word in text
     assert "llama2-7b" not in table(["list", "clusters"], capsys)
     found = machine(["list"], capsys)
-    assert set(found) == {"models", "devices", "clusters", "problems", "suites"}
+    assert set(found) == {"models", "devices", "clusters", "problems", "plans", "suites"}
     assert "gpt3-175b" in found["models"]
     assert set(machine(["list", "problems"], capsys)) == {"problems"}
 

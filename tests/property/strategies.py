@@ -55,7 +55,32 @@ def costs(draw: st.DrawFn, template: dict[str, Any]) -> dict[str, Any]:
 
 
 @st.composite
-def problems(draw: st.DrawFn, most_layers: int = 4, most_devices: int = 8) -> dict[str, Any]:
+def networks(draw: st.DrawFn, devices: int) -> dict[str, Any]:
+    """A network that is no hierarchy."""
+    rate = st.sampled_from([1000.0, 500.0, 100.0, 50.0, 10.0])
+    latency = st.sampled_from([0.0, 0.001, 0.002, 0.01])
+    few = {"reference_bytes": 6, "max_classes": draw(st.sampled_from([1, 2, 16]))}
+    if draw(st.booleans()):
+        return few | {
+            "kind": "torus",
+            "shape": [devices],
+            "wraparound": draw(st.booleans()),
+            "link_bandwidth_bytes_per_second": draw(rate),
+            "link_latency_seconds": draw(latency),
+        }
+    rows = st.lists(st.tuples(rate, latency), min_size=devices, max_size=devices)
+    measured = [draw(rows) for _ in range(devices)]
+    return few | {
+        "kind": "matrix",
+        "bandwidth_bytes_per_second": [[pair[0] for pair in row] for row in measured],
+        "latency_seconds": [[pair[1] for pair in row] for row in measured],
+    }
+
+
+@st.composite
+def problems(
+    draw: st.DrawFn, most_layers: int = 4, most_devices: int = 8, hierarchical: bool = True
+) -> dict[str, Any]:
     """The JSON object of a problem that is always valid, but not always feasible."""
     sizes = draw(
         st.lists(st.integers(1, 4), min_size=1, max_size=3).filter(
@@ -107,6 +132,8 @@ def problems(draw: st.DrawFn, most_layers: int = 4, most_devices: int = 8) -> di
             }
             for k, template in enumerate(templates)
         ]
+    devices = math.prod(sizes)
+    links = {"levels": levels} if hierarchical else {"network": draw(networks(devices))}
     share = st.sampled_from([1.0, 0.5])
     again = draw(st.sampled_from(["forward_again", "forward_again", "backward_again"]))
     if again == "backward_again":
@@ -117,12 +144,14 @@ def problems(draw: st.DrawFn, most_layers: int = 4, most_devices: int = 8) -> di
         "cluster": {
             "name": "drawn",
             "device": {"name": "drawn", "memory_bytes": draw(st.integers(20, 700))},
-            "devices": math.prod(sizes),
-            "levels": levels,
+            "devices": devices,
+            **links,
         },
         "training": {
             "global_batch": draw(st.integers(1, 12)),
-            "all_reduce": draw(st.sampled_from(["ring", "hierarchical", "tree"])),
+            "all_reduce": draw(st.sampled_from(["ring", "hierarchical", "tree"]))
+            if hierarchical
+            else "ring",
             "reserve_fraction": 0.0,
             "optimizer": draw(st.sampled_from(["zero16", "sgd4", "megatron18"])),
             "cost_model": {

@@ -29,7 +29,7 @@ def placement(plan):
 
 
 @settings(max_examples=150, **COMMON)
-@given(problems())
+@given(problems() | problems(hierarchical=False))
 def test_dp_finds_what_enumeration_finds(data):
     compiled = compile_problem(load_problem(data))
     assume(count_plans(compiled) <= MOST_PLANS)

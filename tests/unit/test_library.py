@@ -81,7 +81,11 @@ def test_h100_bandwidths_are_per_device_and_direction() -> None:
     ("devices", "batch"), [(1, 512), (64, 512), (65, 1024), (128, 1024), (129, 2048), (1024, 2048)]
 )
 def test_default_batch(devices: int, batch: int) -> None:
-    assert default_training(devices) == {"global_batch": batch}
+    cluster = load_cluster("h100-64")
+    resized = cluster.model_copy(update={"devices": devices})
+    assert default_training(resized) == {"global_batch": batch}
+    flat = resized.model_copy(update={"levels": ()})
+    assert default_training(flat) == {"global_batch": batch, "all_reduce": "ring"}
 
 
 def test_a_file_that_mentions_names_and_files(tmp_path: Path) -> None:

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from fractions import Fraction
+from itertools import combinations, pairwise
+from math import prod
 from typing import Any
 
+import networkx as nx
 import pytest
-from hypothesis import given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nest_opt.network import GroupShape, LinkClass, Network, network_of
+from nest_opt import InputError, certify, load_problem, solve, verify
+from nest_opt.geometry import Geometry
+from nest_opt.network import (
+    GeneralNetwork,
+    GroupShape,
+    LinkClass,
+    Loss,
+    Network,
+    network_of,
+)
+from nest_opt.plan import Template
 from nest_opt.problem import Cluster
 
 #: Eight devices: nodes of two, racks of two nodes, two racks.
@@ -146,3 +160,303 @@ def test_a_group_spans_no_more_than_its_branching_allows(case: tuple[Network, li
         room *= n
     assert shape.size <= room
     assert all(n == 1 for n in shape.branching[shape.link_class + 1 :])
+
+
+# --- networks without levels ----------------------------------------------------------------------
+
+
+def general(**network: Any) -> GeneralNetwork:
+    count = {"torus": lambda: prod(network["shape"]), "graph": lambda: len(network["devices"])}
+    devices = count.get(network["kind"], lambda: len(network["latency_seconds"]))()
+    found = network_of(cluster_with({"devices": devices, "network": network}))
+    assert isinstance(found, GeneralNetwork)
+    return found
+
+
+def cluster_with(fields: dict[str, Any]) -> Cluster:
+    device = {"name": "device", "memory_bytes": 1}
+    data = {"name": "cluster", "device": device, **fields}
+    return Cluster.model_validate_json(json.dumps(data))
+
+
+def test_oversubscription_divides_the_bandwidth() -> None:
+    levels = [
+        {"size": 2, "bandwidth_bytes_per_second": 700},
+        {"size": 3, "bandwidth_bytes_per_second": 70, "oversubscription": 7, "latency_seconds": 1},
+    ]
+    network = network_of(cluster_with({"devices": 6, "levels": levels}))
+    assert network.classes == (
+        LinkClass(Fraction(0), Fraction(1, 700)),
+        LinkClass(Fraction(1), Fraction(1, 10)),
+    )
+
+
+def test_a_torus_counts_hops() -> None:
+    # 2 x 4, last dimension fastest: device 5 is (1, 1). Four devices in a ring are at most 2 apart.
+    network = general(
+        kind="torus", shape=[2, 4], link_bandwidth_bytes_per_second=10, link_latency_seconds=2
+    )
+    assert [c.latency for c in network.classes] == [2, 4, 6]
+    assert {c.seconds_per_byte for c in network.classes} == {Fraction(1, 10)}
+    hops = [0, 1, 2, 1, 1, 2, 3, 2]
+    assert [network.class_rows[0][y] for y in range(1, 8)] == [h - 1 for h in hops[1:]]
+    assert network.class_of([5]) == 0
+    assert network.shape_of([4, 5, 6, 7]) == GroupShape(4, 1, ())
+    assert network.loss == Loss(Fraction(0), Fraction(0), (0, 1))
+
+
+def test_a_mesh_has_no_way_around() -> None:
+    network = general(
+        kind="torus", shape=[4], wraparound=False, link_bandwidth_bytes_per_second=1,
+        link_latency_seconds=1,
+    )  # fmt: skip
+    assert network.class_rows[0] == (0, 0, 1, 2)
+
+
+def link(source: str, target: str, rate: float, latency: float = 0.0, **more: Any) -> dict[str, Any]:
+    return {
+        "source": source,
+        "target": target,
+        "bandwidth_bytes_per_second": rate,
+        "latency_seconds": latency,
+        **more,
+    }
+
+
+def test_the_best_path_depends_on_the_size() -> None:
+    # a to b: directly, 1 s and 1 byte/s; or over a switch, 8 s and 10 bytes/s.
+    links = [link("a", "b", 1, 1), link("a", "switch", 10, 4), link("switch", "b", 10, 4)]
+    graph = {"kind": "graph", "devices": ["a", "b"], "links": links}
+    assert general(**graph, reference_bytes=5).classes == (LinkClass(Fraction(1), Fraction(1)),)
+    far = general(**graph, reference_bytes=100)
+    assert far.classes == (LinkClass(Fraction(8), Fraction(1, 10)),)
+    # 1 + 7.7 = 8.7 against 8 + 0.77: the switch; 1 + 7 = 8 against 8.7: directly.
+    assert general(**graph, reference_bytes=8).classes[0].latency == 8
+    assert general(**graph, reference_bytes=7).classes[0].latency == 1
+
+
+def test_a_path_is_as_slow_as_its_slowest_link() -> None:
+    links = [link("a", "s", 10, 1), link("s", "b", 2, 1), link("s", "c", 10, 2)]
+    network = general(kind="graph", devices=["a", "b", "c"], links=links, reference_bytes=1)
+    assert network.classes == (
+        LinkClass(Fraction(2), Fraction(1, 2)),
+        LinkClass(Fraction(3), Fraction(1, 2), Fraction(1, 10)),
+        LinkClass(Fraction(3), Fraction(1, 2)),
+    )
+    assert network.class_rows == ((0, 0, 1), (0, 0, 2), (1, 2, 0))
+    # a - c costs 3 + 1/10 and is priced at 3 + 1/2, because it lies a class above a - b.
+    assert network.loss.worst_pair == (0, 2)
+    assert network.loss.largest == Fraction(35, 31) - 1
+
+
+def test_the_worse_direction_counts() -> None:
+    links = [link("a", "b", 10, 0, directed=True), link("b", "a", 10, 3, directed=True)]
+    network = general(kind="graph", devices=["a", "b"], links=links, reference_bytes=1)
+    assert network.classes == (LinkClass(Fraction(3), Fraction(1, 10)),)
+    measured = general(
+        kind="matrix", latency_seconds=[[9, 1], [2, 9]], reference_bytes=1,
+        bandwidth_bytes_per_second=[[0, 4], [4, 0]],
+    )  # fmt: skip
+    assert measured.classes == (LinkClass(Fraction(2), Fraction(1, 4)),)
+
+
+def test_devices_that_nothing_joins_are_named() -> None:
+    with pytest.raises(InputError, match="no path joins device 0 to device 2"):
+        general(kind="graph", devices=["a", "b", "c"], links=[link("a", "b", 1)])
+    with pytest.raises(InputError, match="no path joins device 1 to device 0"):
+        general(kind="graph", devices=["a", "b"], links=[link("a", "b", 1, directed=True)])
+
+
+def test_merged_classes_are_the_worst_of_their_members_and_the_loss_is_said() -> None:
+    latencies = [[0, 10, 11], [10, 0, 40], [11, 40, 0]]
+    rates = [[1e24] * 3] * 3
+    matrix = {"kind": "matrix", "latency_seconds": latencies, "bandwidth_bytes_per_second": rates}
+    whole = general(**matrix, reference_bytes=1)
+    assert [c.latency for c in whole.classes] == [10, 11, 40]
+    assert whole.loss.largest == 0
+    two = general(**matrix, reference_bytes=1, max_classes=2)
+    # 10 with 11, a tenth dearer; not 11 with 40.
+    assert [c.latency for c in two.classes] == [11, 40]
+    assert two.class_rows == ((0, 0, 0), (0, 0, 1), (0, 1, 0))
+    assert float(two.loss.largest) == pytest.approx(0.1)
+    assert float(two.loss.mean) == pytest.approx(0.1 / 3)
+    assert two.loss.worst_pair == (0, 1)
+    one = general(**matrix, reference_bytes=1, max_classes=1)
+    assert [c.latency for c in one.classes] == [40] and float(one.loss.largest) == pytest.approx(3)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> dict[str, Any]:
+    devices = [f"d{x}" for x in range(draw(st.integers(1, 6)))]
+    nodes = [*devices, "s0", "s1"]
+    ends = [(a, b) for n, a in enumerate(nodes) for b in nodes[n + 1 :]]
+    chosen = draw(st.lists(st.sampled_from(ends), max_size=10, unique=True))
+    # A star keeps it connected.
+    chosen = list(dict.fromkeys([*chosen, *((d, "s0") for d in devices)]))
+    links = [
+        link(a, b, draw(st.sampled_from([1, 2, 5, 9])), draw(st.sampled_from([0, 0.1, 1, 7])))
+        for a, b in chosen
+    ]
+    return {
+        "kind": "graph",
+        "devices": devices,
+        "links": links,
+        "reference_bytes": draw(st.sampled_from([1, 3, 20])),
+        "max_classes": draw(st.sampled_from([1, 2, 3, 16])),
+    }
+
+
+def cheapest(graph: dict[str, Any], one: str, other: str) -> Fraction:
+    """Every simple path, one by one."""
+    found: nx.Graph[str] = nx.Graph()
+    for entry in graph["links"]:
+        found.add_edge(entry["source"], entry["target"], **entry)
+    costs = []
+    for path in nx.all_simple_paths(found, one, other):
+        hops = [found.edges[pair] for pair in pairwise(path)]
+        latency = sum((Fraction(repr(h["latency_seconds"])) for h in hops), Fraction(0))
+        rate = min(h["bandwidth_bytes_per_second"] for h in hops)
+        costs.append(latency + Fraction(graph["reference_bytes"], rate))
+    return min(costs)
+
+
+@settings(max_examples=120, deadline=None)
+@given(graphs())
+def test_classes_never_make_a_path_cheaper_and_the_loss_is_what_they_add(graph: Any) -> None:
+    network = general(**graph)
+    devices = graph["devices"]
+    assert len(network.classes) <= graph["max_classes"]
+    shares = {}
+    for x, y in combinations(range(len(devices)), 2):
+        own = cheapest(graph, devices[x], devices[y])
+        k = network.class_of([x, y])
+        assert network.class_rows[x][y] == network.class_rows[y][x] == k
+        cost = network.classes[k]
+        priced = cost.latency + graph["reference_bytes"] * cost.seconds_per_byte
+        assert priced >= own
+        shares[x, y] = priced / own - 1
+    if shares:
+        assert network.loss.largest == max(shares.values()) == shares[network.loss.worst_pair]
+        assert network.loss.mean == sum(shares.values()) / len(shares)
+    for slower, faster in zip(network.classes[1:], network.classes, strict=False):
+        assert slower.latency >= faster.latency
+        assert slower.seconds_per_byte >= faster.seconds_per_byte
+
+
+@settings(max_examples=60, deadline=None)
+@given(graphs(), st.integers(1, 3), st.integers(1, 3), st.booleans(), st.booleans())
+def test_geometry_of_any_network_is_that_of_its_sets(
+    graph: Any, tensor: int, replicas: int, inner: bool, first_devices: bool
+) -> None:
+    network = general(**graph)
+    assume(tensor * replicas <= network.devices)
+    template = Template(tensor)
+    layout = "pipeline-inner" if inner else "data-inner"
+    geometry = Geometry(network, first_devices)
+    starts = geometry.starts(template, replicas, layout)
+    joins = geometry.joins(template, replicas, layout)
+    for q, position in enumerate(geometry.positions(template, replicas, layout)):
+        groups = [[int(s) + i for s in starts[q]] for i in range(tensor)]
+        assert position.dense == {network.shape_of(group) for group in groups}
+        for r in range(replicas):
+            here = range(starts[q, r], starts[q, r] + tensor)
+            shape = network.shape_of(list(here))
+            assert any(s.tensor == {shape} for s in position.as_later)
+            if q + 1 < len(starts):
+                there = range(starts[q + 1, r], starts[q + 1, r] + tensor)
+                pair = [starts[q, 0], starts[q + 1, 0]] if first_devices else [*here, *there]
+                assert joins[q, r] == network.class_of(pair)
+
+
+def test_a_hierarchy_given_as_a_graph_has_the_same_optimum() -> None:
+    data = load_problem("worked-example-160", {"training.all_reduce": "ring"}).to_dict()
+    expected = solve(load_problem(data))
+    # Within a node 1000 MiB/s, across 250 MiB/s and 2 ms; each device on its node, nodes on a spine.
+    inner = data["cluster"]["levels"][0]["bandwidth_bytes_per_second"]
+    outer = data["cluster"]["levels"][1]["bandwidth_bytes_per_second"]
+    links = [link(f"d{x}", f"node{x // 2}", inner) for x in range(4)]
+    links += [link(f"node{n}", "spine", outer, 0.001) for n in range(2)]
+    del data["cluster"]["levels"]
+    data["cluster"]["network"] = {
+        "kind": "graph", "devices": [f"d{x}" for x in range(4)], "links": links,
+    }  # fmt: skip
+    found = solve(load_problem(data))
+    assert found.batch_ticks == expected.batch_ticks
+    assert found.plan is not None and expected.plan is not None
+    assert found.plan.stages == expected.plan.stages
+    certificate = certify(load_problem(data), jobs=1)
+    assert certificate.verdict == "certified"
+    assert verify(certificate.to_dict()).ok
+
+
+@pytest.mark.parametrize("all_reduce", ["hierarchical", "tree"])
+def test_without_levels_there_is_nothing_to_climb(all_reduce: str) -> None:
+    data = load_problem("worked-example-160").to_dict()
+    del data["cluster"]["levels"]
+    data["cluster"]["network"] = {
+        "kind": "torus", "shape": [2, 2], "link_bandwidth_bytes_per_second": 1e9,
+    }  # fmt: skip
+    data["training"]["all_reduce"] = all_reduce
+    with pytest.raises(InputError, match=f"training.all_reduce is {all_reduce}.*set it to ring"):
+        load_problem(data)
+    data["training"]["all_reduce"] = "ring"
+    assert load_problem(load_problem(data).to_dict()) == load_problem(data)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"devices": 2}, "levels: must not be empty; or give a network"),
+        (
+            {
+                "devices": 2,
+                "levels": [{"size": 2, "bandwidth_bytes_per_second": 1}],
+                "network": {"kind": "torus", "shape": [2], "link_bandwidth_bytes_per_second": 1},
+            },
+            "levels and a network",
+        ),
+        (
+            {
+                "devices": 3,
+                "network": {"kind": "torus", "shape": [2], "link_bandwidth_bytes_per_second": 1},
+            },
+            "the network has 2 devices, but devices is 3",
+        ),
+        (
+            {
+                "devices": 8192,
+                "network": {"kind": "torus", "shape": [8192], "link_bandwidth_bytes_per_second": 1},
+            },
+            "a network without levels may have 4096",
+        ),
+        (
+            {
+                "devices": 2,
+                "network": {
+                    "kind": "matrix",
+                    "latency_seconds": [[0, 1], [1, 0]],
+                    "bandwidth_bytes_per_second": [[0, 1], [1]],
+                },
+            },
+            "bandwidth_bytes_per_second has 2 rows, one of 1 entries",
+        ),
+        (
+            {
+                "devices": 2,
+                "network": {
+                    "kind": "matrix",
+                    "latency_seconds": [[0, 1], [1, 0]],
+                    "bandwidth_bytes_per_second": [[0, 0], [1, 0]],
+                },
+            },
+            r"bandwidth_bytes_per_second\[0\]\[1\] is 0",
+        ),
+        (
+            {"devices": 2, "network": {"kind": "graph", "devices": ["a", "a"], "links": []}},
+            "devices must be different",
+        ),
+    ],
+)
+def test_clusters_that_are_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        cluster_with(fields)
