@@ -98,7 +98,10 @@ class Geometry:
     def axis_shapes(self, template: Template, axis: str) -> list[Shapes]:
         """Shapes of an axis's groups, for every place where an interval can start."""
         index = ("tensor", "context", "expert").index(axis)
-        return [self._axes(template, start)[index] for start in range(self._period)]
+        starts = self._period
+        if isinstance(self.network, GeneralNetwork):
+            starts = self.network.devices - template.width + 1
+        return [self._axes(template, start)[index] for start in range(starts)]
 
     @property
     def _period(self) -> int:

@@ -460,3 +460,21 @@ def test_without_levels_there_is_nothing_to_climb(all_reduce: str) -> None:
 def test_clusters_that_are_refused(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cluster_with(fields)
+
+
+def test_bounds_look_only_where_a_wide_stage_fits() -> None:
+    # A stage of three on four devices can start at 0 and 1; elsewhere there is no device.
+    data = load_problem("worked-example-1000").to_dict()
+    for layer in data["model"]["layers"]:
+        layer["costs"][0]["template"] = {"tensor": 3}
+        layer["costs"][0]["collectives"] = [
+            {"kind": "all_reduce", "axis": "tensor", "pass": "forward", "bytes": 100}
+        ]
+    del data["cluster"]["levels"]
+    data["cluster"]["network"] = {
+        "kind": "torus", "shape": [4], "link_bandwidth_bytes_per_second": 1e9,
+    }  # fmt: skip
+    data["training"]["all_reduce"] = "ring"
+    data["search"]["tensor"], data["search"]["sequence_parallel"] = [3], [False]
+    problem = load_problem(data)
+    assert solve(problem).batch_ticks == solve(problem, use_bounds=False).batch_ticks is not None
