@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from nest_opt.library import load_problem
     from nest_opt.plan import Plan, Template
     from nest_opt.problem import Problem
+    from nest_opt.report.explanation import Explanation, explain
     from nest_opt.solve import Solution, solve
 
     __version__: str
@@ -54,6 +55,7 @@ __all__ = [
     "Complaint",
     "EngineError",
     "Evaluation",
+    "Explanation",
     "InputError",
     "NestOptError",
     "OverflowGuardError",
@@ -66,6 +68,7 @@ __all__ = [
     "certify",
     "compile_problem",
     "evaluate",
+    "explain",
     "load_problem",
     "solve",
     "verify",
@@ -80,6 +83,7 @@ _HOMES = {
     "Complaint": "errors",
     "EngineError": "errors",
     "Evaluation": "evaluate",
+    "Explanation": "report.explanation",
     "InputError": "errors",
     "NestOptError": "errors",
     "OverflowGuardError": "errors",
@@ -91,6 +95,7 @@ _HOMES = {
     "certify": "certify",
     "compile_problem": "compile",
     "evaluate": "evaluate",
+    "explain": "report.explanation",
     "load_problem": "library",
     "solve": "solve",
     "verify": "certify",

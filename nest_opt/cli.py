@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from nest_opt.evaluate import Evaluation
     from nest_opt.plan import Plan
     from nest_opt.problem import Problem
+    from nest_opt.report.explanation import Explanation
 
 OK, NEGATIVE, BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
 
@@ -165,6 +166,13 @@ def _parser() -> _Parser:
     sub.add_argument(
         "plan", metavar="PLAN", help="a plan file, the output of 'solve --json', or a shipped name"
     )
+
+    sub = command("explain", _explain, "Show where a plan's memory and time go, and what binds.")
+    _add_problem(sub)
+    sub.add_argument(
+        "plan", metavar="PLAN", nargs="?", help="a plan as for 'evaluate'; the optimal one if left out"
+    )
+    _add_bounds(sub)
 
     sub = command("certify", _certify, "Solve and prove the optimum.", "write the certificate")
     _add_problem(sub, optional=True)
@@ -470,6 +478,33 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     else:
         _print_evaluation(problem, compiled, plan, evaluation)
     return OK if evaluation.feasible else NEGATIVE
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from nest_opt.library import load_plan
+    from nest_opt.report.explanation import explain
+    from nest_opt.solve import solve
+
+    problem, compiled = _compiled_problem(arguments)
+    if arguments.plan is not None:
+        plan = load_plan(arguments.plan)
+    else:
+        with _Progress(arguments.quiet) as progress:
+            solution = solve(compiled, use_bounds=not arguments.no_bounds, progress=progress)
+        if solution.plan is None:
+            if arguments.json:
+                _print_json({"problem": compiled.name, "status": "infeasible"})
+            else:
+                _print_infeasible(compiled, solution.cells["total"])
+            return NEGATIVE
+        plan = solution.plan
+    explanation = explain(problem, plan)
+    if arguments.json:
+        head = {"problem": compiled.name, "digest": compiled.digest}
+        _print_json(head | explanation.to_dict())
+    else:
+        _print_explanation(problem, compiled, plan, explanation)
+    return OK if explanation.evaluation.feasible else NEGATIVE
 
 
 def _certify(arguments: argparse.Namespace) -> int:
@@ -958,12 +993,16 @@ def _print_infeasible(compiled: Compiled, cells: int) -> None:
     _print_list(f"template {t.label} was skipped: {why}" for t, why in compiled.skipped)
 
 
+def _verdict_on(evaluation: Evaluation) -> str:
+    priced = evaluation.batch_ticks is not None
+    status = "feasible" if evaluation.feasible else "infeasible" if priced else "refused"
+    return f"the plan is {status}"
+
+
 def _print_evaluation(
     problem: Problem, compiled: Compiled, plan: Plan, evaluation: Evaluation
 ) -> None:
-    priced = evaluation.batch_ticks is not None
-    status = "feasible" if evaluation.feasible else "infeasible" if priced else "refused"
-    _print_heading(compiled.name, f"the plan is {status}", compiled.digest)
+    _print_heading(compiled.name, _verdict_on(evaluation), compiled.digest)
     if evaluation.batch_ticks is not None:
         rows = _price_rows(
             problem,
@@ -1005,17 +1044,40 @@ def _print_evaluation(
 
 
 def _print_components(compiled: Compiled, evaluation: Evaluation) -> None:
-    def ms(ticks: int) -> str:
-        return _milliseconds(ticks, compiled.tick_seconds)
-
     unit, scale = _memory_unit(evaluation.memory_limit_bytes)
 
     def size(quanta: int) -> str:
         return f"{quanta * compiled.quantum_bytes / scale:.2f}"
 
-    loads, memories = [], []
+    _print_loads(compiled, evaluation)
+    memories = []
     for j, stage in enumerate(evaluation.stages):
-        part, held = stage.load_parts_ticks, stage.memory_parts_quanta
+        held = stage.memory_parts_quanta
+        quanta = (
+            held.weights,
+            held.gradients,
+            held.optimizer,
+            held.activations,
+            held.working + held.gather,
+            stage.memory_quanta,
+        )
+        memories.append([str(j), str(stage.in_flight), *map(size, quanta)])
+    usable = evaluation.memory_limit_bytes / scale
+    print(f"\nmemory, {unit} per device (usable {usable:.2f} {unit})")
+    _print_table(
+        memories,
+        ("#", "in flight", "weights", "gradients", "optimizer", "activ.", "working", "total"),
+        right=range(8),
+    )
+
+
+def _print_loads(compiled: Compiled, evaluation: Evaluation) -> None:
+    def ms(ticks: int) -> str:
+        return _milliseconds(ticks, compiled.tick_seconds)
+
+    loads = []
+    for j, stage in enumerate(evaluation.stages):
+        part = stage.load_parts_ticks
         ticks = (
             part.compute,
             part.recomputation,
@@ -1025,29 +1087,151 @@ def _print_components(compiled: Compiled, evaluation: Evaluation) -> None:
             stage.load_ticks,
             stage.sync_ticks,
         )
-        quanta = (
-            held.weights,
-            held.gradients,
-            held.optimizer,
-            held.activations,
-            held.working + held.gather,
-            stage.memory_quanta,
-        )
         loads.append([str(j), _layer_range(compiled, stage.layers, 12), *map(ms, ticks)])
-        memories.append([str(j), str(stage.in_flight), *map(size, quanta)])
     print("\nload, ms per microbatch, and synchronisation, ms per batch")
     _print_table(
         loads,
         ("#", "layers", "comp.", "recomp.", "coll.", "transf.", "ZeRO", "load", "sync"),
         right=(0, *range(2, 9)),
     )
-    usable = evaluation.memory_limit_bytes / scale
-    print(f"\nmemory, {unit} per device (usable {usable:.2f} {unit})")
-    _print_table(
-        memories,
-        ("#", "in flight", "weights", "gradients", "optimizer", "activ.", "working", "total"),
-        right=range(8),
+
+
+def _print_explanation(
+    problem: Problem, compiled: Compiled, plan: Plan, explanation: Explanation
+) -> None:
+    from nest_opt.report.explanation import NOT_MODELLED
+
+    evaluation = explanation.evaluation
+    _print_heading(compiled.name, _verdict_on(evaluation), compiled.digest)
+    if evaluation.batch_ticks is None:
+        print("\nviolations")
+        _print_list(evaluation.violations)
+        return
+    rows = _price_rows(
+        problem, compiled, evaluation.batch_ticks, evaluation.tau_ticks, evaluation.sigma_ticks
     )
+    _print_table([*rows, *_shape_rows(plan, evaluation.microbatches)])
+    _print_memory_shares(explanation)
+    _print_loads(compiled, evaluation)
+    print("\nwhat binds")
+    _print_list(_binding(compiled, explanation))
+    if evaluation.violations:
+        print("\nwhat would help")
+        _print_list(_helpful(compiled, explanation))
+    reserve = explanation.reserve_bytes
+    said = (
+        f"Not modelled: {'; '.join(NOT_MODELLED)}. The reserve has to cover them: "
+        f"{reserve / 2**20:,.0f} MiB now; --reserve-fraction changes it."
+    )
+    print()
+    print(textwrap.fill(said, WIDTH))
+    _print_estimate(problem, compiled)
+
+
+def _print_memory_shares(explanation: Explanation) -> None:
+    unit, scale = _memory_unit(explanation.device_bytes)
+
+    def share(amount: int) -> str:
+        return f"{amount / scale:.2f} {100 * amount / explanation.device_bytes:3.0f}%"
+
+    print(f"\nmemory per device, {unit} and share of {explanation.device_bytes / scale:.2f} {unit}")
+    rows = [
+        [
+            str(j) + ("*" if j == explanation.tightest else ""),
+            *map(
+                share,
+                (
+                    held.weights,
+                    held.gradients,
+                    held.optimizer,
+                    held.activations,
+                    held.working + held.gather,
+                    held.free,
+                ),
+            ),
+        ]
+        for j, held in enumerate(explanation.stages)
+    ]
+    _print_table(
+        rows,
+        ("#", "weights", "gradients", "optimizer", "in flight", "working", "free"),
+        right=range(7),
+    )
+    gathered = any(held.gather for held in explanation.stages)
+    counts = ", ".join(str(stage.in_flight) for stage in explanation.evaluation.stages)
+    print(
+        textwrap.fill(
+            f"*: least free; reserve: {explanation.reserve_bytes / scale:.2f} {unit} of each "
+            f"device; in flight: activations of {counts} microbatches"
+            + ("; working: with the largest layer's gathered weights" if gathered else ""),
+            WIDTH,
+        )
+    )
+
+
+def _binding(compiled: Compiled, explanation: Explanation) -> list[str]:
+    """The bottleneck of time and of memory, in a sentence each."""
+    evaluation = explanation.evaluation
+    assert evaluation.bottleneck is not None and explanation.tightest is not None
+    j, slots = evaluation.bottleneck, evaluation.microbatches + len(evaluation.stages) - 1
+    stage = evaluation.stages[j]
+    parts = {
+        name.replace("_", " "): value
+        for name, value in vars(stage.load_parts_ticks).items()
+        if value
+    }
+    total = sum(parts.values()) or 1
+    shares = ", ".join(
+        f"{name} {100 * value / total:.0f}%"
+        for name, value in sorted(parts.items(), key=lambda part: -part[1])
+        if 200 * value >= total
+    )
+    share = explanation.pipeline_share
+    tight = explanation.stages[explanation.tightest]
+    fullness = 100 * tight.used / (tight.used + tight.free) if tight.used + tight.free else 100
+    said = [
+        f"time: stage {j} is the bottleneck, paid {slots} times"
+        + (f", {100 * share:.1f}% of the batch" if share is not None else "")
+        + (f"; its load is {shares}" if shares else ""),
+        f"memory: stage {explanation.tightest} is the fullest, {fullness:.0f}% of what is usable",
+    ]
+    slowest = max(range(len(evaluation.stages)), key=lambda k: evaluation.stages[k].sync_ticks)
+    if evaluation.sigma_ticks:
+        said.append(
+            f"synchronisation: stage {slowest} is the slowest, "
+            f"{_duration(float(evaluation.stages[slowest].sync_ticks * compiled.tick_seconds))}"
+        )
+    return said
+
+
+def _helpful(compiled: Compiled, explanation: Explanation) -> list[str]:
+    """What would make a plan fit, stage by stage, and as a whole."""
+    evaluation = explanation.evaluation
+    said = []
+    mended = {remedy.stage: remedy for remedy in explanation.remedies}
+    for j, held in enumerate(explanation.stages):
+        if held.free >= 0:
+            continue
+        missing = f"stage {j} lacks {-held.free / 2**20:,.1f} MiB"
+        if j not in mended:
+            said.append(f"{missing}; no recomputation or ZeRO stage saves that much")
+            continue
+        remedy, stage = mended[j], evaluation.stages[j]
+        slower = max(remedy.batch_ticks - (evaluation.batch_ticks or 0), 0)
+        said.append(
+            f"{missing}; recomputation '{remedy.recomputation}' with ZeRO {remedy.zero} needs "
+            f"{(stage.memory_bytes - remedy.memory_bytes) / 2**20:,.1f} MiB less and adds "
+            f"{_duration(float(slower * compiled.tick_seconds))} to the batch"
+            + ("" if remedy.searched else " (not in the search lists)")
+        )
+    if explanation.all_fit_ticks is not None:
+        seconds = _duration(float(explanation.all_fit_ticks * compiled.tick_seconds))
+        said.append(f"with all of that the plan fits, and a batch takes {seconds}")
+    if explanation.needed_bytes is not None:
+        said.append(
+            f"as it is, the plan needs devices of {explanation.needed_bytes / 2**20:,.0f} MiB"
+        )
+    return said
 
 
 def _print_certificate(problem: Problem, certificate: Certificate) -> None:

@@ -1,0 +1,1 @@
+"""What people want to know of a plan, as data; the command line prints it."""
