@@ -430,7 +430,8 @@ def _list(arguments: argparse.Namespace) -> int:
         return OK
     for family, members in found.items():
         print(family)
-        rows = [(f"  {name}", _description(family, name)) for name in members]
+        left = WIDTH - max(map(len, members), default=0) - 4
+        rows = [(f"  {name}", _clip(_description(family, name), left)) for name in members]
         _print_table(rows or [("  (none)", "")])
     return OK
 
@@ -1457,8 +1458,7 @@ def _description(family: str, name: str) -> str:
         data = read_json(instances_folder() / family / f"{name}.json")
     except InputError:
         return ""
-    text = str(data.get("description", "")) if isinstance(data, dict) else ""
-    return _clip(text, WIDTH - 28)
+    return str(data.get("description", "")) if isinstance(data, dict) else ""
 
 
 def _clip(text: str, width: int) -> str:

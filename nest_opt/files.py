@@ -1,11 +1,16 @@
-"""Reading and writing JSON files so that bad ones are refused and good ones are never lost."""
+"""Reading and writing files so that bad ones are refused and good ones are never lost."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
+import re
 import tempfile
+from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -232,3 +237,113 @@ def _path_of(item: ErrorDetails, data: Any) -> tuple[str, list[str]]:
     if item["type"].startswith("union_tag"):
         path += ".kind" if path else "kind"
     return path, unions
+
+
+# --- CSV ------------------------------------------------------------------------------------------
+
+
+def read_rows(path: Path, columns: Mapping[str, tuple[type, bool]]) -> list[dict[str, Any]]:
+    """Typed rows of a CSV file whose first line names its columns.
+
+    ``columns`` gives the type of each and whether it may be missing; an empty cell counts as
+    missing. Raises :class:`InputError`, listing every cell that is wrong.
+    """
+    source = str(path)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        lines = [(reader.line_num, line) for line in reader if any(map(str.strip, line))]
+    except csv.Error as error:
+        raise InputError(source, f"is not CSV: line {reader.line_num}: {error}") from None
+    if not lines:
+        raise InputError(source, "is empty; the first line names the columns")
+    (_, first), *rest = lines
+    header = [name.strip() for name in first]
+    complaints = [
+        Complaint(f"column {name}", "unknown; known are " + ", ".join(columns))
+        for name in dict.fromkeys(header)
+        if name not in columns
+    ]
+    complaints += [
+        Complaint(f"column {name}", "stands twice") for name, n in Counter(header).items() if n > 1
+    ]
+    complaints += [
+        Complaint(f"column {name}", "is missing")
+        for name, (_, optional) in columns.items()
+        if not optional and name not in header
+    ]
+    if complaints:
+        raise InputError(source, complaints)
+    rows = []
+    for number, line in rest:
+        where = f"line {number}"
+        if len(line) != len(header):
+            complaints.append(Complaint(where, f"has {len(line)} cells, not {len(header)}"))
+            continue
+        row = {}
+        for name, cell in zip(header, map(str.strip, line), strict=True):
+            kind, optional = columns[name]
+            if not cell and optional:
+                continue
+            try:
+                row[name] = _value(cell, kind)
+            except ValueError:
+                word = {int: "a whole number", float: "a number", bool: "true or false"}
+                complaints.append(
+                    Complaint(f"{where}, {name}", f"must be {word.get(kind, 'text')}", cell[:40])
+                )
+        rows.append(row)
+    if complaints:
+        raise InputError(source, complaints)
+    return rows
+
+
+def read_numbers(path: Path) -> list[list[float]]:
+    """The rows of a CSV file of numbers, without a header. Raises :class:`InputError`."""
+    source = str(path)
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    complaints, rows = [], []
+    try:
+        for line in reader:
+            if not any(map(str.strip, line)):
+                continue
+            row = []
+            for column, cell in enumerate(map(str.strip, line), 1):
+                try:
+                    row.append(float(_value(cell, float)))
+                except ValueError:
+                    where = f"line {reader.line_num}, column {column}"
+                    complaints.append(Complaint(where, "must be a number", cell[:40]))
+            rows.append(row)
+    except csv.Error as error:
+        raise InputError(source, f"is not CSV: line {reader.line_num}: {error}") from None
+    if complaints:
+        raise InputError(source, complaints)
+    if not rows:
+        raise InputError(source, "has no rows")
+    return rows
+
+
+def read_text(path: Path) -> str:
+    """A file as UTF-8 text, with or without a byte-order mark. Raises :class:`InputError`."""
+    try:
+        return read_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(str(path), f"is not UTF-8 text (byte {error.start})") from None
+
+
+def _value(cell: str, kind: type) -> str | int | float | bool:
+    """A cell as JSON would say it. Raises ValueError."""
+    patterns = {
+        str: r".+",
+        bool: r"(?i:true|false|0|1)",
+        int: r"[0-9]{1,18}",
+        float: r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?",
+    }
+    if not re.fullmatch(patterns[kind], cell, re.ASCII if kind is not str else 0):
+        raise ValueError(cell)
+    if kind is bool:
+        return cell.lower() in ("true", "1")
+    value: str | int | float = kind(cell)
+    if value == float("inf"):
+        raise ValueError(cell)
+    return value

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter, ValidationError
 
 from nest_opt.errors import Complaint, InputError
-from nest_opt.files import canonical_json, complaints_of, read_json
+from nest_opt.files import canonical_json, complaints_of, read_json, read_numbers
 from nest_opt.plan import Plan
 from nest_opt.problem import FORMAT, Cluster, ConfigModel, LayersModel, Model, Problem
 
@@ -209,7 +209,7 @@ def _find_problem(reference: str) -> tuple[str, Any, Path]:
 
 
 def _looks_like_path(reference: str) -> bool:
-    return reference.endswith(".json") or "/" in reference or os.path.exists(reference)
+    return reference.endswith((".json", ".csv")) or "/" in reference or os.path.exists(reference)
 
 
 def _find(family: Family, reference: str, folder: Path) -> Path:
@@ -233,6 +233,10 @@ _CONFIG_FIELDS = frozenset({"model_type", "architectures", "hidden_size", "text_
 
 def _read_model(reference: str, folder: Path) -> Any:
     path = _find("models", reference, folder)
+    if path.suffix == ".csv":
+        from nest_opt.estimate.layer_csv import read_layers
+
+        return read_layers(path)
     data = read_json(path)
     if isinstance(data, dict) and "kind" not in data and not _CONFIG_FIELDS.isdisjoint(data):
         # A published config.json as it stands.
@@ -268,9 +272,7 @@ def _read_network(reference: str, folder: Path) -> Any:
 
 
 def _read_matrix(reference: str, folder: Path) -> Any:
-    from nest_opt.network_files import read_matrix
-
-    return read_matrix(folder / reference)
+    return read_numbers(folder / reference)
 
 
 def _read_profile(reference: str, folder: Path) -> Any:

@@ -1,4 +1,4 @@
-"""Networks in files: GraphML, networkx node-link JSON, CSV links, CSV matrices.
+"""Networks in files: GraphML, networkx node-link JSON, CSV links.
 
 A graph's edges carry ``bandwidth_bytes_per_second`` (per direction) and ``latency_seconds`` (0 unless
 given). Its devices are the nodes with the attribute ``device``: a number, from 0 on, or true, which
@@ -8,9 +8,7 @@ nodes that are called ``device.0``, ``device.1`` and so on.
 
 from __future__ import annotations
 
-import csv
 import io
-import math
 import re
 from pathlib import Path
 from typing import Any
@@ -18,10 +16,15 @@ from typing import Any
 import networkx as nx
 
 from nest_opt.errors import Complaint, InputError
-from nest_opt.files import read_bytes, read_json
+from nest_opt.files import read_bytes, read_json, read_rows
 
-#: Columns of a CSV of links; the last may be left out.
-COLUMNS = ("source", "target", "bandwidth_bytes_per_second", "latency_seconds")
+#: Columns of a CSV of links: the type of each, and whether it may be left out.
+COLUMNS: dict[str, tuple[type, bool]] = {
+    "source": (str, False),
+    "target": (str, False),
+    "bandwidth_bytes_per_second": (float, False),
+    "latency_seconds": (float, True),
+}
 _NUMBERED = re.compile(r"device\.(0|[1-9][0-9]{0,5})")
 
 
@@ -50,19 +53,6 @@ def read_network(path: Path) -> dict[str, Any]:
     return _inline(graph, str(path))
 
 
-def read_matrix(path: Path) -> list[list[float]]:
-    """The rows of a CSV file of numbers, without a header. Raises :class:`InputError`."""
-    rows = []
-    for line, row in enumerate(_csv_rows(path), 1):
-        numbers = []
-        for column, word in enumerate(row, 1):
-            numbers.append(_number(word, str(path), f"line {line}, column {column}"))
-        rows.append(numbers)
-    if not rows:
-        raise InputError(str(path), "has no rows; give one for each device")
-    return rows
-
-
 def _read_graphml(path: Path) -> nx.Graph[Any]:
     raw = read_bytes(path)
     if re.search(rb"<!\s*(DOCTYPE|ENTITY)", raw, re.IGNORECASE):
@@ -75,25 +65,9 @@ def _read_graphml(path: Path) -> nx.Graph[Any]:
 
 
 def _read_links(path: Path) -> dict[str, Any]:
-    rows = _csv_rows(path)
-    if not rows or tuple(rows[0]) not in (COLUMNS, COLUMNS[:-1]):
-        raise InputError(str(path), f"must start with the columns {','.join(COLUMNS)}")
-    links = []
-    for line, row in enumerate(rows[1:], 2):
-        if len(row) != len(rows[0]):
-            raise InputError(
-                str(path), f"line {line} has {len(row)} columns, the header {len(rows[0])}"
-            )
-        link: dict[str, Any] = {"source": row[0], "target": row[1]}
-        for name, word in zip(COLUMNS[2:], row[2:], strict=False):
-            link[name] = _number(word, str(path), f"line {line}, {name}")
-        links.append(link)
-    found = {
-        int(match[1]): match[0]
-        for link in links
-        for match in (_NUMBERED.fullmatch(link["source"]), _NUMBERED.fullmatch(link["target"]))
-        if match
-    }
+    links = read_rows(path, COLUMNS)
+    ends = [link[end] for link in links for end in ("source", "target")]
+    found = {int(match[1]): match[0] for match in map(_NUMBERED.fullmatch, ends) if match}
     return {"kind": "graph", "devices": _in_order(found, str(path)), "links": links}
 
 
@@ -123,7 +97,7 @@ def _inline(graph: nx.Graph[Any], source: str) -> dict[str, Any]:
     links = []
     for one, other, attributes in graph.edges(data=True):
         link: dict[str, Any] = {"source": str(one), "target": str(other)}
-        for name in COLUMNS[2:]:
+        for name in ("bandwidth_bytes_per_second", "latency_seconds"):
             value = attributes.get(name, 0.0 if name == "latency_seconds" else None)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 complaints.append(
@@ -152,28 +126,6 @@ def _in_order(numbered: dict[int, str], source: str) -> list[str]:
             source, f"has {len(numbered)} devices, but none with number {min(missing)}"
         )
     return [numbered[n] for n in range(len(numbered))]
-
-
-def _csv_rows(path: Path) -> list[list[str]]:
-    try:
-        text = read_bytes(path).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(str(path), f"is not UTF-8 text (byte {error.start})") from None
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline=""), strict=True))
-    except csv.Error as error:
-        raise InputError(str(path), f"is not CSV: {error}") from None
-    return [[word.strip() for word in row] for row in rows if any(word.strip() for word in row)]
-
-
-def _number(word: str, source: str, where: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or "_" in word:
-        raise InputError(source, f"{where}: must be a finite number (found {word[:40]!r})")
-    return value
 
 
 def _said(error: Exception) -> str:

@@ -33,8 +33,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from nest_opt.compile import compile_problem
 from nest_opt.errors import Complaint, InputError, NestOptError
-from nest_opt.estimate.profile import read_rows
 from nest_opt.evaluate import evaluate
+from nest_opt.files import read_rows
 from nest_opt.plan import Plan, StagePlan, Template
 from nest_opt.problem import (
     Cluster,

@@ -15,11 +15,9 @@ forward pass. Bytes are never measured here.
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -27,7 +25,7 @@ from typing import Any, Literal, get_args
 
 from nest_opt.errors import Complaint, InputError
 from nest_opt.estimate.table import LayerCost, LayerTable
-from nest_opt.files import MAX_BYTES
+from nest_opt.files import read_rows
 from nest_opt.plan import Template
 from nest_opt.problem import ConfigModel, ProfileRow, exact
 
@@ -198,94 +196,3 @@ _COLUMNS: dict[str, tuple[type, bool]] = {
 def read_profile(path: Path) -> list[dict[str, Any]]:
     """The rows of a CSV file as JSON objects. Raises :class:`InputError`."""
     return read_rows(path, _COLUMNS)
-
-
-def read_rows(path: Path, columns: Mapping[str, tuple[type, bool]]) -> list[dict[str, Any]]:
-    """Typed rows of a CSV file whose first line names its columns.
-
-    ``columns`` gives the type of each and whether it may be missing; an empty cell counts as
-    missing. Raises :class:`InputError`, listing every cell that is wrong.
-    """
-    source = str(path)
-    reader = csv.reader(io.StringIO(_text(path)), strict=True)
-    try:
-        lines = [(reader.line_num, line) for line in reader if line]
-    except csv.Error as error:
-        raise InputError(source, f"is not CSV: line {reader.line_num}: {error}") from None
-    if not lines:
-        raise InputError(source, "is empty; the first line names the columns")
-    (_, first), *rest = lines
-    header = [name.strip() for name in first]
-    complaints = [
-        Complaint(f"column {name}", "unknown; known are " + ", ".join(columns))
-        for name in dict.fromkeys(header)
-        if name not in columns
-    ]
-    complaints += [
-        Complaint(f"column {name}", "stands twice") for name, n in Counter(header).items() if n > 1
-    ]
-    complaints += [
-        Complaint(f"column {name}", "is missing")
-        for name, (_, optional) in columns.items()
-        if not optional and name not in header
-    ]
-    if complaints:
-        raise InputError(source, complaints)
-    rows = []
-    for number, line in rest:
-        where = f"line {number}"
-        if len(line) != len(header):
-            complaints.append(Complaint(where, f"has {len(line)} cells, not {len(header)}"))
-            continue
-        row = {}
-        for name, cell in zip(header, map(str.strip, line), strict=True):
-            kind, optional = columns[name]
-            if not cell and optional:
-                continue
-            try:
-                row[name] = _value(cell, kind)
-            except ValueError:
-                word = {int: "a whole number", float: "a number", bool: "true or false"}
-                complaints.append(
-                    Complaint(f"{where}, {name}", f"must be {word.get(kind, 'text')}", cell[:40])
-                )
-        rows.append(row)
-    if complaints:
-        raise InputError(source, complaints)
-    return rows
-
-
-def _text(path: Path) -> str:
-    source = str(path)
-    try:
-        if path.is_dir():
-            raise InputError(source, "is a folder; name a CSV file")
-        if path.stat().st_size > MAX_BYTES:
-            raise InputError(source, f"is larger than {MAX_BYTES // 2**20} MiB")
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError:
-        raise InputError(source, "no such file") from None
-    except UnicodeDecodeError as error:
-        raise InputError(source, f"is not UTF-8 text (byte {error.start})") from None
-    except (OSError, ValueError) as error:  # ValueError: a null character in the name
-        raise InputError(
-            source, f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        ) from None
-
-
-def _value(cell: str, kind: type) -> str | int | float | bool:
-    """A cell as JSON would say it. Raises ValueError."""
-    patterns = {
-        str: r".+",
-        bool: r"(?i:true|false|0|1)",
-        int: r"[0-9]{1,18}",
-        float: r"[0-9]{1,40}(\.[0-9]{0,40})?([eE][+-]?[0-9]{1,3})?",
-    }
-    if not re.fullmatch(patterns[kind], cell, re.ASCII if kind is not str else 0):
-        raise ValueError(cell)
-    if kind is bool:
-        return cell.lower() in ("true", "1")
-    value: str | int | float = kind(cell)
-    if value == float("inf"):
-        raise ValueError(cell)
-    return value
