@@ -75,9 +75,7 @@ class Bounds:
     def work(self, cell: Cell) -> int:
         """A lower bound on T: total work over the number of stages. O(1) per cell."""
         work = self._work_of(cell.template, cell.microbatch)
-        spread = self._spread_of(
-            cell.template, cell.microbatch, cell.replicas, cell.layout
-        )
+        spread = self._spread_of(cell.template, cell.microbatch, cell.replicas, cell.layout)
         s, slots = cell.stages, cell.slots
         transfer = work.transfer[spread.link_class] if s > 1 else 0
         total = work.compute + 2 * (s - 1) * transfer
@@ -206,9 +204,7 @@ class Bounds:
             block = network.block[k]
             if k == 0:
                 # Members of one replica lie a tensor degree apart, replicas a stride apart.
-                most = min(
-                    -(-block // template.tensor), ((block - 1) // stride + 2) * per_replica
-                )
+                most = min(-(-block // template.tensor), ((block - 1) // stride + 2) * per_replica)
                 if per_replica == 1:
                     most = min(most, (block - 1) // stride + 1)
             else:
@@ -424,8 +420,7 @@ class _Room:
             "expert": signature.expert,
         }
         backward_again = (
-            recomputation != "none"
-            and self.compiled.cost_model.recomputation == "backward_again"
+            recomputation != "none" and self.compiled.cost_model.recomputation == "backward_again"
         )
         again = recomputation in ("layer", "stage") and not backward_again
 
@@ -480,9 +475,7 @@ class _Room:
 
         return self._sum(fixed, of)
 
-    def _sync(
-        self, fixed: tuple[int, ...], position: Position, alone: bool, first: bool
-    ) -> Ints:
+    def _sync(self, fixed: tuple[int, ...], position: Position, alone: bool, first: bool) -> Ints:
         if self.compiled.cost_model.synchronisation == "first_stage" and not first:
             return np.zeros((len(self.choices), len(self.numbers)), dtype=np.int64)
         return self._cached(
@@ -490,9 +483,7 @@ class _Room:
             lambda: np.stack([self._sync_of(fixed, position, z, alone) for _, z in self.choices]),
         )
 
-    def _sync_of(
-        self, fixed: tuple[int, ...], position: Position, zero: int, alone: bool
-    ) -> Ints:
+    def _sync_of(self, fixed: tuple[int, ...], position: Position, zero: int, alone: bool) -> Ints:
         total = np.zeros_like(self.numbers)
         for index, shapes in enumerate((position.dense, position.expert)):
             worst = np.zeros_like(self.numbers)
@@ -543,15 +534,11 @@ class _Room:
         if recomputation == "selective":
             kept = self._sum(fixed, lambda i: layers[i].selective)
             return (
-                memory
-                + in_flight * kept
-                + self._largest(fixed, lambda i: layers[i].attention_core)
+                memory + in_flight * kept + self._largest(fixed, lambda i: layers[i].attention_core)
             )
         if recomputation == "layer":
             kept = self._sum(fixed, lambda i: layers[i].checkpoint)
-            return (
-                memory + in_flight * kept + self._largest(fixed, lambda i: layers[i].activations)
-            )
+            return memory + in_flight * kept + self._largest(fixed, lambda i: layers[i].activations)
         least_input = (
             layers[0].checkpoint if 0 in fixed else min(self.table.cut_quanta[1:], default=0)
         )

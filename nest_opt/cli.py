@@ -170,7 +170,10 @@ def _parser() -> _Parser:
     sub = command("explain", _explain, "Show where a plan's memory and time go, and what binds.")
     _add_problem(sub)
     sub.add_argument(
-        "plan", metavar="PLAN", nargs="?", help="a plan as for 'evaluate'; the optimal one if left out"
+        "plan",
+        metavar="PLAN",
+        nargs="?",
+        help="a plan as for 'evaluate'; the optimal one if left out",
     )
     _add_bounds(sub)
 
@@ -714,7 +717,10 @@ def problem_file_schema() -> Json:
         if "default" in inline:
             properties[field]["default"] = inline["default"]
     files = {
-        ("ConfigModel", "profile"): "A CSV file relative to this one, the fields of a row its columns.",
+        (
+            "ConfigModel",
+            "profile",
+        ): "A CSV file relative to this one, the fields of a row its columns.",
         ("Cluster", "network"): "A GraphML, node-link JSON or CSV file relative to this one.",
         ("Matrix", "latency_seconds"): "A CSV file relative to this one, a row for each device.",
         ("Matrix", "bandwidth_bytes_per_second"): "A CSV file relative to this one, as above.",
@@ -1242,9 +1248,7 @@ def _print_certificate(problem: Problem, certificate: Certificate) -> None:
     _print_heading(certificate.name, certificate.verdict, certificate.digest)
     batch, bound, cells = certificate.batch_ticks, certificate.proven_bound_ticks, certificate.cells
     if batch is not None and certificate.plan is not None:
-        rows = _price_rows(
-            problem, compiled, batch, certificate.tau_ticks, certificate.sigma_ticks
-        )
+        rows = _price_rows(problem, compiled, batch, certificate.tau_ticks, certificate.sigma_ticks)
         _print_plan(compiled, certificate.plan, rows)
         print()
     if certificate.verdict != "certified" and bound is not None:

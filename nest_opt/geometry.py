@@ -140,9 +140,7 @@ class Geometry:
             return np.repeat(first, replicas, axis=1)
         return self._classes(starts[:-1], starts[1:], template.width)
 
-    def _compute(
-        self, template: Template, replicas: int, layout: Layout
-    ) -> tuple[Position, ...]:
+    def _compute(self, template: Template, replicas: int, layout: Layout) -> tuple[Position, ...]:
         starts = self.starts(template, replicas, layout)
         count = len(starts)
         if count == 0:

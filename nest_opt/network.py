@@ -146,8 +146,8 @@ def network_of(cluster: Cluster) -> AnyNetwork:
     Levels are classes as they are. In any other network the classes are the different (latency,
     bandwidth) pairs of the best paths, the best path between two devices being the one that carries
     ``reference_bytes`` in the least time, and the worse direction counting; see
-    :func:`_reduced` for what happens when there are too many. Latency and inverse bandwidth are then
-    replaced by their running maxima, because a path that climbs to a level crosses every level
+    :func:`_reduced` for what happens when there are too many. Latency and inverse bandwidth are
+    then replaced by their running maxima, because a path that climbs to a level crosses every level
     below it.
 
     Raises :class:`InputError` if two devices are not connected.
@@ -250,7 +250,8 @@ def _graph_paths(name: str, graph: Graph) -> _Paths:
     scale = lcm(*(latency.denominator for latency in latencies))
     if sum(latencies, Fraction(0)) * scale * 2 >= _FAR:
         raise InputError(
-            name, "its latencies have too many digits to be added exactly; round them to picoseconds"
+            name,
+            "its latencies have too many digits to be added exactly; round them to picoseconds",
         )
     # The fastest first: among equally good paths the one of more bandwidth.
     rates = sorted({link.bandwidth_bytes_per_second for link in graph.links}, reverse=True)
@@ -285,9 +286,7 @@ def _graph_paths(name: str, graph: Graph) -> _Paths:
         np.minimum(best, of_length[which.reshape(far.shape)], out=best)
     best[best == none] = -1
     np.fill_diagonal(best, 0)
-    costs = [
-        LinkClass(Fraction(ticks, scale), 1 / exact(rates[n])) for ticks, n in ranked
-    ]
+    costs = [LinkClass(Fraction(ticks, scale), 1 / exact(rates[n])) for ticks, n in ranked]
     return _Paths(best, costs or [LinkClass(Fraction(0), Fraction(0))])
 
 

@@ -1,9 +1,9 @@
 """Networks in files: GraphML, networkx node-link JSON, CSV links.
 
-A graph's edges carry ``bandwidth_bytes_per_second`` (per direction) and ``latency_seconds`` (0 unless
-given). Its devices are the nodes with the attribute ``device``: a number, from 0 on, or true, which
-numbers them in the order of the file. A CSV of links has no attributes: there the devices are the
-nodes that are called ``device.0``, ``device.1`` and so on.
+A graph's edges carry ``bandwidth_bytes_per_second`` (per direction) and ``latency_seconds`` (0
+unless given). Its devices are the nodes with the attribute ``device``: a number, from 0 on, or
+true, which numbers them in the order of the file. A CSV of links has no attributes: there the
+devices are the nodes that are called ``device.0``, ``device.1`` and so on.
 """
 
 from __future__ import annotations

@@ -82,9 +82,10 @@ class LayerCosts(Record):
     """One layer under one template, per device. Times are per microbatch of one sequence.
 
     ``recompute_seconds`` left out means ``forward_seconds``; ``selective_activation_bytes`` left
-    out means ``activation_bytes`` less ``attention_core_bytes``. ``cut_bytes``, given for all layers
-    or for none, says what crosses the cut before the layer (before each copy of a repeated one) and
-    stands in for the ``output_bytes`` of all layers; before the very first layer it has no effect.
+    out means ``activation_bytes`` less ``attention_core_bytes``. ``cut_bytes``, given for all
+    layers or for none, says what crosses the cut before the layer (before each copy of a repeated
+    one) and stands in for the ``output_bytes`` of all layers; before the very first layer it has no
+    effect.
     """
 
     template: Template = Template()
@@ -179,8 +180,8 @@ class LayersModel(Record):
         missing = [layer.name for layer, costs in every if costs.cut_bytes is None]
         if given and missing:
             raise ValueError(
-                f"layer {given[0]!r} gives cut_bytes and layer {missing[0]!r} does not; give it for "
-                "every layer and template, or for none"
+                f"layer {given[0]!r} gives cut_bytes and layer {missing[0]!r} does not; give it "
+                "for every layer and template, or for none"
             )
         both = [layer.name for layer, costs in every if given and costs.output_bytes]
         if both:
@@ -326,8 +327,8 @@ Model = Annotated[LayersModel | ConfigModel, Field(discriminator="kind")]
 class Level(Record):
     """One level of the hierarchy: a block of ``size`` blocks of the level below.
 
-    A level oversubscribed 1:n leaves an n-th of the bandwidth when all devices talk at once, as they
-    do in training; that is what is priced.
+    A level oversubscribed 1:n leaves an n-th of the bandwidth when all devices talk at once, as
+    they do in training; that is what is priced.
     """
 
     name: str = ""
@@ -436,8 +437,9 @@ class Matrix(Reduction):
 class Cluster(Record):
     """Equal devices and their network: nested ``levels``, or any ``network``.
 
-    Devices are numbered along the hierarchy, or in the network's own order. A stage gets consecutive
-    devices, so the order matters: number devices that are near to each other one after the other.
+    Devices are numbered along the hierarchy, or in the network's own order. A stage gets
+    consecutive devices, so the order matters: number devices that are near to each other one after
+    the other.
     """
 
     name: _Name
@@ -513,7 +515,7 @@ class Exposed(Record):
 
 
 class CostModel(Record):
-    """Every option of how a plan is priced; what each means is in formulations/README.md, section 4.
+    """Every option of how a plan is priced (formulations/README.md, section 4, says what each is).
 
     The second value of ``transfer``, ``transfer_link``, ``recomputation``, ``in_flight`` and
     ``synchronisation`` is how the published NEST artifact prices, and there to reproduce it.
@@ -561,9 +563,9 @@ class Search(Record):
     context: Annotated[tuple[_Degree, ...], Field(min_length=1, max_length=64)] = (1,)
     expert: Annotated[tuple[_Degree, ...], Field(min_length=1, max_length=64)] = (1,)
     sequence_parallel: Annotated[tuple[bool, ...], Field(min_length=1)] = (True,)
-    data_parallel: (
-        Literal["any", "even"] | Annotated[tuple[_Degree, ...], Field(min_length=1)]
-    ) = "even"
+    data_parallel: Literal["any", "even"] | Annotated[tuple[_Degree, ...], Field(min_length=1)] = (
+        "even"
+    )
     stages: Literal["any"] | Annotated[tuple[_Count, ...], Field(min_length=1)] = "any"
     recomputation: Annotated[tuple[Recomputation, ...], Field(min_length=1)] = (
         "none",

@@ -151,9 +151,7 @@ def solve(
     )
 
 
-def _candidate(
-    compiled: Compiled, geometry: Geometry, cell: Cell, corner: Corner
-) -> _Candidate:
+def _candidate(compiled: Compiled, geometry: Geometry, cell: Cell, corner: Corner) -> _Candidate:
     pipelines = Pipelines(compiled, geometry, Family.of(cell), cell.stages)
     stages = pipelines.reference_stages(cell.stages, corner.tau, corner.sigma)
     template = cell.template
@@ -191,9 +189,7 @@ def _plan(compiled: Compiled, geometry: Geometry, chosen: _Candidate) -> Plan:
                 load_ticks=stage.load,
                 memory_bytes=compiled.quantum_bytes
                 * pipelines.memory_quanta(cell.stages, q, stage),
-                devices=tuple(
-                    tuple(range(start, start + width)) for start in starts[q].tolist()
-                ),
+                devices=tuple(tuple(range(start, start + width)) for start in starts[q].tolist()),
             )
         )
     return Plan(

@@ -22,6 +22,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import Any, TypeVar
@@ -323,7 +324,7 @@ CORNERS: dict[str, Callable[[Compiled, Solution], bool]] = {
     "equal layers": _work_bound_is_tight,
     "costly cuts": _transfers_weigh,
 }
-#: Options of the cost model, as (record of ``training``, field, value), that must decide the optimum.
+#: Options of the cost model that must decide, as (record of ``training``, field, value).
 COST_OPTIONS: dict[str, tuple[str, str, str]] = {
     "transfers up and down": ("cost_model", "transfer", "up_and_down"),
     "first devices' link": ("cost_model", "transfer_link", "first_devices"),
@@ -362,8 +363,8 @@ class Recipe:
     """What one problem of the suite is drawn for.
 
     ``aim`` is the option or the part of the order to be decisive, or the corner of the rules to be
-    visited, or the variant to be, "" for none. ``memory`` is ``ample``, ``exact``, ``below`` or ``impossible``. ``plans``
-    are the least and largest number of plans.
+    visited, or the variant to be, "" for none. ``memory`` is ``ample``, ``exact``, ``below`` or
+    ``impossible``. ``plans`` are the least and largest number of plans.
     """
 
     aim: str
@@ -973,7 +974,7 @@ def _network(kind: str, draft: _Draft) -> dict[str, Any]:
         switches = ["switch.0", "switch.1"]
         ends = [(name, switches[dice.below(2)], 1) for name in names]
         ends.append((switches[0], switches[1], 2))
-        ends += [(a, b, 1) for a, b in zip(names, names[1:], strict=False) if dice.chance(30)]
+        ends += [(a, b, 1) for a, b in pairwise(names) if dice.chance(30)]
         links = []
         for source, target, slower in ends:
             bandwidth, latency = link(slower)
@@ -986,7 +987,9 @@ def _network(kind: str, draft: _Draft) -> dict[str, Any]:
                 }
             )
         return {"kind": "graph", "devices": names, "links": links, "reference_bytes": 6}
-    near = {(x, y): link(1 if abs(x - y) < 2 else 2) for x in range(devices) for y in range(devices)}
+    near = {
+        (x, y): link(1 if abs(x - y) < 2 else 2) for x in range(devices) for y in range(devices)
+    }
     return {
         "kind": "matrix",
         "bandwidth_bytes_per_second": [

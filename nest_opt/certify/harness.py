@@ -394,9 +394,7 @@ class _Certification:
         names: list[Formulation] = ["runs"]
         if is_small(self.compiled, cell):
             names.append("assignment")
-        questions = [
-            Question(cell, name, "fixed_plan", self._best, FIRST, plan) for name in names
-        ]
+        questions = [Question(cell, name, "fixed_plan", self._best, FIRST, plan) for name in names]
         admitted = 0
         for question, reply in self._ask(questions, "checking that the models admit the plan"):
             self.completeness.append(reply.answer)

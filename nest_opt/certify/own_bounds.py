@@ -193,9 +193,7 @@ class OwnBounds:
         dense: dict[int, list[int]] = {}
         expert: dict[tuple[int, int], list[int]] = {}
         for r in range(replicas):
-            devices = own_interval(
-                self.compiled.devices, template, replicas, layout, r, behind
-            )
+            devices = own_interval(self.compiled.devices, template, replicas, layout, r, behind)
             for rank, device in enumerate(devices):
                 dense.setdefault(rank % t, []).append(device)
                 expert.setdefault((rank % t, rank // (t * c)), []).append(device)
@@ -216,7 +214,9 @@ class OwnBounds:
             def link(q: int, r: int = r) -> int:
                 """Class between the stages with q and q + 1 behind them."""
                 if self.compiled.cost_model.transfer_link == "first_devices":
-                    return self.compiled.network.class_of([interval(q, 0)[0], interval(q + 1, 0)[0]])
+                    return self.compiled.network.class_of(
+                        [interval(q, 0)[0], interval(q + 1, 0)[0]]
+                    )
                 return self.compiled.network.class_of([*interval(q, r), *interval(q + 1, r)])
 
             found.add(

@@ -74,9 +74,7 @@ def verify(
     >>> nest_opt.verify(certificate).ok
     False
     """
-    certificate = Certificate.from_dict(
-        data.to_dict() if isinstance(data, Certificate) else data
-    )
+    certificate = Certificate.from_dict(data.to_dict() if isinstance(data, Certificate) else data)
     return _Check(certificate, jobs, progress).run(resolve)
 
 
@@ -466,9 +464,7 @@ class _Check:
             elif closure.method == "solved":
                 agreeing = confirmed(closure.answers, "minimum", None, "optimal")
             questions += [
-                Question(
-                    cells[closure.cell], a.formulation, a.question, a.limit, a.option_set
-                )
+                Question(cells[closure.cell], a.formulation, a.question, a.limit, a.option_set)
                 for a in agreeing or ()
                 if closure.cell in cells
             ]

@@ -49,9 +49,7 @@ class Family:
     @classmethod
     def of(cls, cell: Cell) -> Family:
         """The family of a cell."""
-        return cls(
-            cell.microbatch, cell.template, cell.replicas, cell.layout, cell.microbatches
-        )
+        return cls(cell.microbatch, cell.template, cell.replicas, cell.layout, cell.microbatches)
 
 
 class Pipelines:
@@ -190,9 +188,7 @@ class Pipelines:
         """
         alone = stages == 1
         ring = self.ring[stages]
-        allowed = [
-            self._allowed_loads(q, ring, max_load, max_sync, alone) for q in range(stages)
-        ]
+        allowed = [self._allowed_loads(q, ring, max_load, max_sync, alone) for q in range(stages)]
         least = [loads.min(axis=0) for loads in allowed]
         values = self._sweep(lambda q: least[q], _add, stages)
         result, i = [], 0

@@ -159,12 +159,7 @@ def _costs(
         )
         return costs
     costs["collectives"] = [
-        call
-        | {
-            "bytes": {
-                str(row["microbatch"]): row["collectives"][n]["bytes"] for row in rows
-            }
-        }
+        call | {"bytes": {str(row["microbatch"]): row["collectives"][n]["bytes"] for row in rows}}
         for n, call in enumerate(rows[0]["collectives"])
     ]
     return costs

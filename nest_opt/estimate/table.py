@@ -109,9 +109,11 @@ def table_of_layers(
     names, last_copy = [], {}
     for i in order:
         layer = model.layers[i]
-        names += [layer.name] if layer.count == 1 else [
-            f"{layer.name}.{copy}" for copy in range(layer.count)
-        ]
+        names += (
+            [layer.name]
+            if layer.count == 1
+            else [f"{layer.name}.{copy}" for copy in range(layer.count)]
+        )
         last_copy[layer.name] = len(names) - 1
     consumers = list(range(len(names)))
     position = 0

@@ -73,7 +73,9 @@ class _Input(_Record):
     latency_per_level: list[_Amount]
     devices_per_level: list[_Count]
     mbsInBatch: _Count
-    nodes: Annotated[dict[_Degree, Annotated[list[_Node], Field(min_length=1)]], Field(min_length=1)]
+    nodes: Annotated[
+        dict[_Degree, Annotated[list[_Node], Field(min_length=1)]], Field(min_length=1)
+    ]
     edges: dict[_Degree, list[_Edge]]
     ep_degree: _Count
     cp_degree: _Count = 1
@@ -300,9 +302,7 @@ def _graph_complaints(found: _Input) -> list[Complaint]:
         if len(set(pairs)) < len(pairs):
             complaints.append(Complaint(f"edges.{degree}", "lists an edge twice; add them up"))
         elif set(pairs) != joined:
-            complaints.append(
-                Complaint(f"edges.{degree}", f"has other edges than edges.{first}")
-            )
+            complaints.append(Complaint(f"edges.{degree}", f"has other edges than edges.{first}"))
     if not complaints:
         try:
             cycle = nx.find_cycle(_graph(found))

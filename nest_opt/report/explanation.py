@@ -195,9 +195,7 @@ def _changed(plan: Plan, stage: int, recomputation: str, zero: int) -> Plan:
     return plan.model_copy(update={"stages": stages})
 
 
-def _remedy(
-    compiled: Compiled, evaluator: Evaluator, plan: Plan, stage: int
-) -> Remedy | None:
+def _remedy(compiled: Compiled, evaluator: Evaluator, plan: Plan, stage: int) -> Remedy | None:
     """The choice with which a stage fits: searched ones first, then the shortest batch."""
     search = compiled.search
     kinds = RECOMPUTATIONS

@@ -83,4 +83,6 @@ def test_files_that_are_no_plans(text: str, tmp_path: Path, capsys: Capture) -> 
 
 def test_a_shipped_plan_misspelt(capsys: Capture) -> None:
     assert main(["evaluate", "worked-example-160", "nest/tpuv4-llama2-7b-64/manul"]) == 2
-    assert "did you mean nest/tpuv4-llama2-7b-64/manual" in " ".join(capsys.readouterr().err.split())
+    assert "did you mean nest/tpuv4-llama2-7b-64/manual" in " ".join(
+        capsys.readouterr().err.split()
+    )

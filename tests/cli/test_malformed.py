@@ -274,9 +274,7 @@ def test_malformed_plan(
         (["--microbach", "1"], "did you mean --microbatch"),
     ],
 )
-def test_bad_options(
-    options: list[str], content: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_bad_options(options: list[str], content: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert_refused(["solve", "worked-example-160", *options], capsys, content)
 
 

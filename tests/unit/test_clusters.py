@@ -40,7 +40,7 @@ def test_levels(name: str, sizes: tuple[int, ...], each_way: tuple[float, ...]) 
     rates = [level.bandwidth_bytes_per_second / level.oversubscription for level in levels]
     assert rates == pytest.approx(each_way)
     latencies = [level.latency_seconds for level in levels]
-    assert latencies == sorted(latencies) and 0 < latencies[0]
+    assert latencies == sorted(latencies) and latencies[0] > 0
 
 
 def test_rails() -> None:

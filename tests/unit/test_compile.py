@@ -226,9 +226,7 @@ def test_synchronisation_is_a_latency_and_shares() -> None:
     # reduce-scatter and all-gather of one share are one price: 0.4 + 0.4 ms, up to 1
     assert [compiled.sync_share_ticks(z, state, PAIR) for z in range(4)] == [1, 1, 1, 0]
     assert [compiled.sync_latency_ticks(z, PAIR) for z in range(4)] == [2, 2, 1, 0]
-    tens = compiled_of(
-        {"weight_bytes": 800_000}, units=MS | {"synchronisation_multiple_ticks": 10}
-    )
+    tens = compiled_of({"weight_bytes": 800_000}, units=MS | {"synchronisation_multiple_ticks": 10})
     assert tens.sync_share_ticks(0, state, PAIR) == 10
     assert tens.sync_latency_ticks(0, PAIR) == 10
 

@@ -83,20 +83,14 @@ def test_positions_are_those_of_the_device_sets(network, template, layout):
             assert position.as_first == first
             assert position.as_later == later
             w, t, c = template.width, template.tensor, template.context
-            members = {
-                (r, i): spans[q][r][i] for r, i in itertools.product(range(d), range(w))
-            }
+            members = {(r, i): spans[q][r][i] for r, i in itertools.product(range(d), range(w))}
             dense = {
                 network.shape_of([x for (_, i), x in members.items() if i % t == index])
                 for index in range(t)
             }
             expert = {
                 network.shape_of(
-                    [
-                        x
-                        for (_, i), x in members.items()
-                        if i % t == index and i // (t * c) == rank
-                    ]
+                    [x for (_, i), x in members.items() if i % t == index and i // (t * c) == rank]
                 )
                 for index in range(t)
                 for rank in range(template.expert)

@@ -213,7 +213,9 @@ def test_a_mesh_has_no_way_around() -> None:
     assert network.class_rows[0] == (0, 0, 1, 2)
 
 
-def link(source: str, target: str, rate: float, latency: float = 0.0, **more: Any) -> dict[str, Any]:
+def link(
+    source: str, target: str, rate: float, latency: float = 0.0, **more: Any
+) -> dict[str, Any]:
     return {
         "source": source,
         "target": target,
@@ -371,7 +373,7 @@ def test_geometry_of_any_network_is_that_of_its_sets(
 def test_a_hierarchy_given_as_a_graph_has_the_same_optimum() -> None:
     data = load_problem("worked-example-160", {"training.all_reduce": "ring"}).to_dict()
     expected = solve(load_problem(data))
-    # Within a node 1000 MiB/s, across 250 MiB/s and 2 ms; each device on its node, nodes on a spine.
+    # 1000 MiB/s in a node, 250 MiB/s and 2 ms across; devices on their node, nodes on a spine.
     inner = data["cluster"]["levels"][0]["bandwidth_bytes_per_second"]
     outer = data["cluster"]["levels"][1]["bandwidth_bytes_per_second"]
     links = [link(f"d{x}", f"node{x // 2}", inner) for x in range(4)]

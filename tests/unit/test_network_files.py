@@ -144,9 +144,17 @@ LAUGHS = """<?xml version="1.0"?>
         ("net.json", "[]", "is neither a network nor a graph"),
         ("net.json", '{"nodes": 3, "links": []}', "node-link form"),
         ("net.json", '{"nodes": [{}], "edges": []}', "has no devices"),
-        ("net.json", '{"nodes": [{"id": 1, "device": true}], "edges": [{"source": 1}]}', "node-link"),
+        (
+            "net.json",
+            '{"nodes": [{"id": 1, "device": true}], "edges": [{"source": 1}]}',
+            "node-link",
+        ),
         ("net.json", '{"nodes": [{"id": 1, "device": 1}], "edges": []}', "none with number 0"),
-        ("net.json", '{"nodes": [{"id": 1, "device": "a"}], "edges": []}', "must be true, or a num"),
+        (
+            "net.json",
+            '{"nodes": [{"id": 1, "device": "a"}], "edges": []}',
+            "must be true, or a num",
+        ),
         ("net.json", '{"nodes": [{"id": 1, "device": -1}], "edges": []}', "from 0 on"),
         (
             "net.json",

@@ -41,9 +41,7 @@ def test_devices_grow_from_the_last_stage():
 
 
 def test_infeasible_has_no_plan_and_says_so():
-    solution = solve(
-        load_problem("worked-example-110", {"cluster.device.memory_bytes": 2**20})
-    )
+    solution = solve(load_problem("worked-example-110", {"cluster.device.memory_bytes": 2**20}))
     assert solution.status == "infeasible"
     assert solution.plan is solution.batch_ticks is solution.batch_seconds is None
     assert solution.sequences_per_second is None

@@ -102,8 +102,12 @@ def test_no_forbidden_import_hides_in_a_function(module: str) -> None:
 
 
 #: Commands; the last is run with python -m, to make the shipped suite.
-COMMANDS = ("nest_opt/cli.py", "nest_opt/__main__.py", "nest_opt/certify/generate.py",
-            "nest_opt/certify/mutants.py")
+COMMANDS = (
+    "nest_opt/cli.py",
+    "nest_opt/__main__.py",
+    "nest_opt/certify/generate.py",
+    "nest_opt/certify/mutants.py",
+)
 
 
 def test_nothing_below_the_command_line_prints() -> None:
@@ -131,9 +135,7 @@ def test_light_to_import(module: str) -> None:
 
 
 def test_import_takes_less_than_a_tenth_of_a_second() -> None:
-    code = (
-        "import time; t = time.perf_counter(); import nest_opt; print(time.perf_counter() - t)"
-    )
+    code = "import time; t = time.perf_counter(); import nest_opt; print(time.perf_counter() - t)"
     assert min(float(run(code)) for _ in range(3)) < 0.1
 
 

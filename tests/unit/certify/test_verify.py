@@ -217,9 +217,7 @@ def claim_bound(data: Data) -> None:
     """A refuted cell, said to be closed by a bound."""
     closure = closures(data, "refuted")[0]
     closure.clear()
-    closure.update(
-        cell="b1 d2 t1 s2 pipeline-inner", method="bounded", bound="work", value=454
-    )
+    closure.update(cell="b1 d2 t1 s2 pipeline-inner", method="bounded", bound="work", value=454)
     data["cells"]["bounded"] += 1
     data["cells"]["refuted"] -= 1
 

@@ -12,8 +12,8 @@ from nest_opt import InputError, compile_problem, load_problem, solve
 from nest_opt.estimate.layer_csv import read_layers
 
 MIB = 2**20
-WORKED = f"""layer,forward_seconds,backward_seconds,recompute_seconds,weight_bytes,activation_bytes,\
-checkpoint_bytes,output_bytes
+WORKED = f"""layer,forward_seconds,backward_seconds,recompute_seconds,weight_bytes,\
+activation_bytes,checkpoint_bytes,output_bytes
 layer.0,0.01,0.02,0.01,{4 * MIB},{20 * MIB},{3 * MIB},{4 * MIB}
 layer.1,0.012,0.024,0.012,{6 * MIB},{16 * MIB},{2 * MIB},{4 * MIB}
 layer.2,0.012,0.024,0.012,{6 * MIB},{16 * MIB},{2 * MIB},{2 * MIB}

@@ -119,7 +119,9 @@ def test_cuts_are_those_of_the_template() -> None:
 def test_given_cuts_stand_in_for_the_outputs() -> None:
     # Before each copy of a repeated layer; the number before the very first layer has no effect.
     table = table_of(
-        model_of(layer("a", cut_bytes=99), layer("b", count=2, cut_bytes=5), layer("c", cut_bytes=7)),
+        model_of(
+            layer("a", cut_bytes=99), layer("b", count=2, cut_bytes=5), layer("c", cut_bytes=7)
+        ),
         microbatches=(1, 2),
     )
     assert table.cut_bytes(ONE, 1) == (0, 5, 5, 7)

@@ -104,7 +104,9 @@ def test_expert_and_context_shards_have_weights_of_their_own() -> None:
     compiled = compile_problem(problem)
     assert [t.expert for t in compiled.templates] == [2, 2]
     assert compiled.microbatches(1, 4, 2) == 2
-    assert all(not layer.dense.weights for layer in compiled.tables[compiled.templates[0], 1].layers)
+    assert all(
+        not layer.dense.weights for layer in compiled.tables[compiled.templates[0], 1].layers
+    )
     both = load_problem(imported(data | {"cp_degree": 2}))
     assert both.search.expert == (4,)
 
@@ -168,7 +170,9 @@ def test_the_command_writes_a_problem_that_solves(
     source, target = tmp_path / "placement.json", tmp_path / "problem.json"
     source.write_text(json.dumps(example()))
     assert main(["import", "nest", str(source), "--out", str(target)]) == 0
-    assert "priced as the artifact does: all_reduce tree" in " ".join(capsys.readouterr().err.split())
+    assert "priced as the artifact does: all_reduce tree" in " ".join(
+        capsys.readouterr().err.split()
+    )
     assert json.loads(target.read_text()) == import_nest(source)
     assert main(["solve", str(target), "--json"]) == 0
     capsys.readouterr()
