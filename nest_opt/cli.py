@@ -189,8 +189,18 @@ def _parser() -> _Parser:
     _add_jobs(sub)
     _add_bounds(sub)
 
-    sub = command("verify", _verify, "Check a certificate without believing it.")
-    sub.add_argument("certificate", metavar="CERT", help="a file written by 'certify --out'")
+    sub = command(
+        "witness", _witness, "Solve, and write tables from which the optimum can be re-checked.",
+        "write the witness (else it is printed)",
+    )  # fmt: skip
+    _add_problem(sub)
+
+    sub = command("verify", _verify, "Check a certificate or a witness without believing it.")
+    sub.add_argument(
+        "certificate",
+        metavar="FILE",
+        help="a file written by 'certify --out' or 'witness --out'",
+    )
     sub.add_argument("--resolve", action="store_true", help="run its integer programs again")
     _add_jobs(sub)
 
@@ -564,6 +574,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     data = read_json(Path(arguments.certificate))
     if not isinstance(data, dict):
         raise InputError(arguments.certificate, "is not a certificate: not a JSON object")
+    if str(data.get("format", "")).startswith("nest-opt/witness/"):
+        return _verify_witness(arguments, data)
     from nest_opt.certify import verify
 
     try:
@@ -587,6 +599,58 @@ def _verify(arguments: argparse.Namespace) -> int:
             print(f"{trusted} answers of HiGHS taken as recorded; --resolve asks again")
         elif arguments.resolve:
             print("every answer of HiGHS that it rests on was obtained again")
+    else:
+        count = len(verification.refusals)
+        print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
+        _print_list(verification.refusals)
+    return OK if verification.ok else NEGATIVE
+
+
+def _witness(arguments: argparse.Namespace) -> int:
+    problem = _problem(arguments)
+    _check_writable(arguments.out, getattr(arguments, "problem", None) or "")
+    from nest_opt.certify.witness import write_witness
+
+    with _Progress(arguments.quiet) as progress:
+        witness = write_witness(problem, progress=progress)
+    data = witness.data
+    if arguments.out:
+        from nest_opt.files import write_text
+
+        write_text(arguments.out, json.dumps(data, separators=(",", ":")) + "\n")
+    if arguments.json or not arguments.out:
+        _print_json(data)
+    elif not arguments.quiet:
+        best = data["batch_ticks"]
+        claim = "no plan exists" if best is None else f"T = {best:,} ticks"
+        print(_clip(_printable(f"{problem.name}: {claim}"), WIDTH))
+        print(f"cells: {witness.cells:,}, {witness.in_tables:,} of them closed by tables")
+        print(_clip(_printable(f"check with: nest-opt verify {arguments.out}"), WIDTH))
+    return OK
+
+
+def _verify_witness(arguments: argparse.Namespace, data: Json) -> int:
+    from nest_opt.certify.check_witness import check_witness
+
+    try:
+        with _Progress(arguments.quiet) as progress:
+            verification = check_witness(data, progress=progress)
+    except CertificateError as error:
+        raise CertificateError(f"{arguments.certificate}: {error}") from None
+    name = _clip(_printable(Path(arguments.certificate).name), WIDTH - 24)
+    if arguments.json:
+        _print_json(verification.to_dict())
+    elif verification.ok:
+        best, done = data["batch_ticks"], verification.checked
+        claim = "no plan exists" if best is None else f"T = {best:,} ticks"
+        said = f"{name}: verified: {data['problem']['name']}, {claim}"
+        print(textwrap.fill(_printable(said), WIDTH))
+        print(_clip(f"digest {data['digest']}", WIDTH))
+        print(
+            f"checked: the plan's price; {done['cells']:,} cells, {done['bounded']:,} closed by a "
+            f"bound,\n{done['in_tables']:,} by tables of {done['entries']:,} values; no solver "
+            "was asked"
+        )
     else:
         count = len(verification.refusals)
         print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")

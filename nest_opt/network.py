@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from math import lcm
 from typing import NamedTuple
 
@@ -96,12 +96,12 @@ class Network:
 class Loss:
     """What the reduction of a network to link classes adds to the cost of its paths.
 
-    As shares of a path's own cost at the reference size, over pairs of devices; ``worst_pair`` is
-    the first pair with the largest.
+    As shares of a path's own cost at the reference size, over pairs of devices; ``worst_pair`` has
+    the largest. The mean is rounded: it is there to be read.
     """
 
     largest: Fraction
-    mean: Fraction
+    mean: float
     worst_pair: tuple[int, int]
 
 
@@ -188,6 +188,9 @@ class _Paths:
 
 
 def _general(name: str, network: Torus | Graph | Matrix) -> GeneralNetwork:
+    if network.device_count == 1:
+        nothing = LinkClass(Fraction(0), Fraction(0))
+        return GeneralNetwork(((0,),), (nothing,), Loss(Fraction(0), 0.0, (0, 0)))
     if isinstance(network, Torus):
         paths = _torus_paths(network)
     elif isinstance(network, Graph):
@@ -208,98 +211,110 @@ def _torus_paths(torus: Torus) -> _Paths:
     count = torus.device_count
     places = np.stack(np.unravel_index(np.arange(count), torus.shape))
     hops = np.zeros((count, count), dtype=np.int64)
-    for size, place in zip(torus.shape, places, strict=True):
+    for size, place, around in zip(torus.shape, places, torus.wraps, strict=True):
         steps = np.abs(place[:, None] - place[None, :])
-        hops += np.minimum(steps, size - steps) if torus.wraparound else steps
+        hops += np.minimum(steps, size - steps) if around else steps
     latency = exact(torus.link_latency_seconds)
     inverse = 1 / exact(torus.link_bandwidth_bytes_per_second)
-    most = int(hops.max())
-    costs = [LinkClass(max(h, 1) * latency, inverse) for h in range(most + 1)]
-    return _Paths(hops, costs)
+    return _Paths(hops, [LinkClass(h * latency, inverse) for h in range(int(hops.max()) + 1)])
 
 
 def _matrix_paths(matrix: Matrix) -> _Paths:
     """What was measured, as it is."""
-    numbers: dict[tuple[float, float], int] = {}
-    count = matrix.device_count
-    pair = np.zeros((count, count), dtype=np.int64)
-    for x in range(count):
-        for y in range(count):
-            if x != y:
-                measured = (
-                    matrix.latency_seconds[x][y],
-                    matrix.bandwidth_bytes_per_second[x][y],
-                )
-                pair[x, y] = numbers.setdefault(measured, len(numbers))
-    costs = [LinkClass(exact(latency), 1 / exact(rate)) for latency, rate in numbers]
-    return _Paths(pair, costs or [LinkClass(Fraction(0), Fraction(0))])
+    numbers = []
+    for rows in (matrix.latency_seconds, matrix.bandwidth_bytes_per_second):
+        measured = np.array(rows, dtype=np.float64)
+        np.fill_diagonal(measured, measured[0, 1])
+        values, which = np.unique(measured, return_inverse=True)
+        numbers.append((values.tolist(), which.reshape(measured.shape)))
+    (latencies, of_latency), (rates, of_rate) = numbers
+    ways, pair = np.unique(of_latency * len(rates) + of_rate, return_inverse=True)
+    latency = [exact(value) for value in latencies]
+    inverse = [1 / exact(value) for value in rates]
+    return _Paths(
+        pair.reshape(of_rate.shape).astype(np.int64),
+        [LinkClass(latency[w // len(rates)], inverse[w % len(rates)]) for w in ways.tolist()],
+    )
 
 
 def _graph_paths(name: str, graph: Graph) -> _Paths:
     """Of the least-latency paths over links of at least some bandwidth, the cheapest.
 
-    One search over all pairs for each different bandwidth of a link; latencies are scaled to
-    integers, so that sums are exact.
+    Links are added the fastest first. With each different bandwidth the pairs that came nearer to
+    each other choose between the best path so far and the new one, which is no faster; of equally
+    good ones they keep the faster. Latencies are scaled to integers, so that sums are exact.
     """
     count = len(graph.devices)
     number = {device: x for x, device in enumerate(graph.devices)}
+    neighbours: defaultdict[int, set[int]] = defaultdict(set)
     for link in graph.links:
-        for end in (link.source, link.target):
-            number.setdefault(end, len(number))
+        one, other = (number.setdefault(end, len(number)) for end in (link.source, link.target))
+        neighbours[one].add(other)
+        neighbours[other].add(one)
     latencies = [exact(link.latency_seconds) for link in graph.links]
     scale = lcm(*(latency.denominator for latency in latencies))
-    if sum(latencies, Fraction(0)) * scale * 2 >= _FAR:
+    if sum(latencies, Fraction(0)) * scale >= _FAR:
         raise InputError(
             name,
             "its latencies have too many digits to be added exactly; round them to picoseconds",
         )
-    # The fastest first: among equally good paths the one of more bandwidth.
-    rates = sorted({link.bandwidth_bytes_per_second for link in graph.links}, reverse=True)
-    ways: dict[tuple[int, int], int] = {}
-    choices = []
-    for n, rate in enumerate(rates):
-        far = np.full((len(number), len(number)), _FAR, dtype=np.int64)
-        np.fill_diagonal(far, 0)
-        for link, latency in zip(graph.links, latencies, strict=True):
-            if link.bandwidth_bytes_per_second >= rate:
-                x, y, ticks = number[link.source], number[link.target], int(latency * scale)
-                far[x, y] = min(far[x, y], ticks)
-                if not link.directed:
-                    far[y, x] = min(far[y, x], ticks)
-        choices.append(_shortest(far)[:count, :count])
-        for ticks in np.unique(choices[-1]).tolist():
-            if ticks < _FAR:
-                ways.setdefault((ticks, n), len(ways))
-    ranked = sorted(
-        ways,
-        key=lambda way: (
-            Fraction(way[0], scale) + graph.reference_bytes / exact(rates[way[1]]),
-            way[1],
-        ),
+    # Where a node has a single neighbour, no path leads through it.
+    middles = [node for node, around in neighbours.items() if len(around) > 1]
+    far = np.full((len(number), len(number)), _FAR, dtype=np.int64)
+    np.fill_diagonal(far, 0)
+    devices = far[:count, :count]
+    best = np.full((count, count), -1, dtype=np.int64)
+    costs: list[LinkClass] = []
+
+    def cost(way: LinkClass) -> Fraction:
+        return way.latency + graph.reference_bytes * way.seconds_per_byte
+
+    entries = sorted(
+        zip(graph.links, latencies, strict=True),
+        key=lambda entry: -entry[0].bandwidth_bytes_per_second,
     )
-    rank = {way: r for r, way in enumerate(ranked)}
-    none = len(ranked)
-    best = np.full((count, count), none, dtype=np.int64)
-    for n, far in enumerate(choices):
-        lengths, which = np.unique(far, return_inverse=True)
-        of_length = np.array([rank.get((ticks, n), none) for ticks in lengths.tolist()])
-        np.minimum(best, of_length[which.reshape(far.shape)], out=best)
-    best[best == none] = -1
+    for rate, links in groupby(entries, lambda entry: entry[0].bandwidth_bytes_per_second):
+        before = devices.copy()
+        arcs = []
+        for link, latency in links:
+            x, y, ticks = number[link.source], number[link.target], int(latency * scale)
+            arcs += [(x, y, ticks)] if link.directed else [(x, y, ticks), (y, x, ticks)]
+        _add(far, arcs, middles)
+        nearer = devices < before
+        lengths, which = np.unique(devices[nearer], return_inverse=True)
+        news = [LinkClass(Fraction(n, scale), 1 / exact(rate)) for n in lengths.tolist()]
+        choices, chosen = np.unique(
+            (best[nearer] + 1) * len(news) + which.reshape(-1), return_inverse=True
+        )
+        picked = []
+        for choice in choices.tolist():
+            old, new = choice // len(news) - 1, choice % len(news)
+            is_better = old < 0 or cost(news[new]) < cost(costs[old])
+            picked.append(len(costs) + new if is_better else old)
+        best[nearer] = np.array(picked, dtype=np.int64)[chosen.reshape(-1)]
+        costs += news
     np.fill_diagonal(best, 0)
-    costs = [LinkClass(Fraction(ticks, scale), 1 / exact(rates[n])) for ticks, n in ranked]
-    return _Paths(best, costs or [LinkClass(Fraction(0), Fraction(0))])
+    return _Paths(best, costs)
 
 
-#: Farther than any path, such that two of it do not overflow.
-_FAR = 2**61
+#: Farther than any path, such that three of it do not overflow.
+_FAR = 2**60
 
 
-def _shortest(far: Ints) -> Ints:
-    """Floyd and Warshall's least sums over all paths, in place; O(nodes**3)."""
-    for middle in range(len(far)):
+def _add(far: Ints, arcs: Sequence[tuple[int, int, int]], middles: Sequence[int]) -> None:
+    """Add arcs (from, to, length) to ``far[x, y]``, the least sums over all paths, in place.
+
+    Few arcs one by one, many with Floyd and Warshall's algorithm; O(nodes**2) for an arc or node.
+    """
+    if len(arcs) < len(middles):
+        for x, y, length in arcs:
+            if length < far[x, y]:
+                np.minimum(far, far[:, x, None] + (length + far[None, y, :]), out=far)
+        return
+    for x, y, length in arcs:
+        far[x, y] = min(far[x, y], length)
+    for middle in middles:
         np.minimum(far, far[:, middle, None] + far[None, middle, :], out=far)
-    np.minimum(far, _FAR, out=far)
-    return far
 
 
 def _reduced(paths: _Paths, reference_bytes: int, max_classes: int) -> GeneralNetwork:
@@ -307,25 +322,29 @@ def _reduced(paths: _Paths, reference_bytes: int, max_classes: int) -> GeneralNe
 
     More than ``max_classes`` are merged, neighbours in that order together; a merged class has the
     worst latency and the worst bandwidth of its members, so that no path gets cheaper. The groups
-    are those with the least largest share by which a path gets dearer.
+    are those with the least largest share by which a path gets dearer, running maxima included.
     """
 
     def cost(way: LinkClass) -> Fraction:
         return way.latency + reference_bytes * way.seconds_per_byte
 
-    count = len(paths.pair)
+    exact_costs = [cost(way) for way in paths.costs]
+    rounded = [float(c) for c in exact_costs]
+    # Exact comparisons are slow, and few where rounded ones went before.
     order = sorted(
-        range(len(paths.costs)), key=lambda n: (cost(paths.costs[n]), paths.costs[n].latency)
+        sorted(range(len(rounded)), key=rounded.__getitem__),
+        key=lambda n: (exact_costs[n], paths.costs[n].latency),
     )
     rank = np.empty(len(order), dtype=np.int64)
     rank[order] = np.arange(len(order))
     ranks = rank[paths.pair]
     # The worse direction counts.
     ranks = np.maximum(ranks, ranks.T)
-    off_diagonal = ~np.eye(count, dtype=bool)
+    off_diagonal = ~np.eye(len(ranks), dtype=bool)
     used, times = np.unique(ranks[off_diagonal], return_counts=True)
-    ways = [paths.costs[order[r]] for r in used.tolist()] or [LinkClass(Fraction(0), Fraction(0))]
-    starts = _groups(ways, [float(cost(way)) for way in ways], float(reference_bytes), max_classes)
+    chosen = [order[r] for r in used.tolist()]
+    ways, costs = [paths.costs[n] for n in chosen], np.array([rounded[n] for n in chosen])
+    starts = _groups(ways, costs, float(reference_bytes), max_classes)
     bounds = [*starts, len(ways)]
     classes = _monotone(
         [
@@ -336,47 +355,48 @@ def _reduced(paths: _Paths, reference_bytes: int, max_classes: int) -> GeneralNe
             for low, high in pairwise(bounds)
         ]
     )
-    class_of_way = np.searchsorted(starts, np.arange(len(ways)), side="right") - 1
-    if count == 1:
-        return GeneralNetwork(((0,),), classes, Loss(Fraction(0), Fraction(0), (0, 0)))
-    way_of_pair = np.searchsorted(used, np.where(off_diagonal, ranks, used[0]))
-    rows = class_of_way[way_of_pair]
+    rows = np.searchsorted(starts, np.searchsorted(used, ranks), side="right") - 1
     np.fill_diagonal(rows, 0)
-    shares = [
-        cost(classes[k]) / cost(way) - 1 if cost(way) else Fraction(0)
-        for way, k in zip(ways, class_of_way.tolist(), strict=True)
+    # The cheapest path of a class has the largest loss in it.
+    losses = [
+        cost(priced) / exact_costs[chosen[first]] - 1
+        for priced, first in zip(classes, starts, strict=True)
     ]
-    worst = max(range(len(ways)), key=shares.__getitem__)
-    pair = np.argwhere(off_diagonal & (way_of_pair == worst))[0].tolist()
-    mean = sum((n * share for n, share in zip(times.tolist(), shares, strict=True)), Fraction(0))
+    largest = max(losses)
+    worst = used[starts[losses.index(largest)]]
+    pair = np.argwhere(off_diagonal & (ranks == worst))[0].tolist()
+    priced = np.repeat([float(cost(c)) for c in classes], np.diff(bounds))
+    mean = float(np.average(priced / costs - 1, weights=times))
     return GeneralNetwork(
         tuple(tuple(row) for row in rows.tolist()),
         classes,
-        Loss(shares[worst], mean / int(times.sum()), (pair[0], pair[1])),
+        Loss(largest, mean, (pair[0], pair[1])),
     )
 
 
 def _groups(
-    ways: Sequence[LinkClass], costs: Sequence[float], reference: float, most: int
+    ways: Sequence[LinkClass], costs: npt.NDArray[np.float64], reference: float, most: int
 ) -> list[int]:
     """First members of at most ``most`` groups of neighbours, whose largest loss is the least.
 
-    How far a group may reach grows with the loss that is allowed, so the least one is found by
-    bisection; floating point decides which groups are made, never what they cost.
+    A group costs as much as the running maxima at its last member, so how far it may reach grows
+    with the loss that is allowed, and the least one is found by bisection. Floating point decides
+    which groups are made, never what they cost.
     """
     if len(ways) <= most:
         return list(range(len(ways)))
-    latencies = [float(way.latency) for way in ways]
-    inverses = [float(way.seconds_per_byte) for way in ways]
+    latencies = np.maximum.accumulate([float(way.latency) for way in ways])
+    inverses = np.maximum.accumulate([float(way.seconds_per_byte) for way in ways])
+    priced = latencies + reference * inverses
 
     def first_members(allowed: float) -> list[int]:
         starts = [0]
-        latency = inverse = 0.0
-        for n in range(len(ways)):
-            latency, inverse = max(latency, latencies[n]), max(inverse, inverses[n])
-            if latency + reference * inverse > costs[starts[-1]] * (1 + allowed):
-                starts.append(n)
-                latency, inverse = latencies[n], inverses[n]
+        while len(starts) <= most:
+            start = starts[-1]
+            end = int(np.searchsorted(priced, costs[start] * (1 + allowed), side="right"))
+            if end >= len(ways) or start + 1 == len(ways):
+                break
+            starts.append(max(end, start + 1))
         return starts
 
     low, high = 0.0, 1.0

@@ -37,6 +37,8 @@ MAX_LAYERS = 4096
 MAX_DEVICES = 2**20
 #: A network that is no hierarchy is held as a matrix.
 MAX_NETWORK_DEVICES = 4096
+#: Devices and switches of a graph; likewise.
+MAX_NODES = 8192
 
 
 def exact(value: float | int) -> Fraction:
@@ -352,15 +354,31 @@ class Reduction(Record):
 class Torus(Reduction):
     """A grid of devices, numbered with the last dimension fastest, joined to their neighbours.
 
-    With ``wraparound`` the ends of each dimension are joined as well. The bandwidth is that of one
-    link in one direction.
+    With ``wraparound``, which may be given for each dimension, its ends are joined as well. The
+    bandwidth is that of one link in one direction.
     """
 
     kind: Literal["torus"]
     shape: Annotated[tuple[_Degree, ...], Field(min_length=1, max_length=8)]
-    wraparound: bool = True
+    wraparound: bool | tuple[bool, ...] = True
     link_bandwidth_bytes_per_second: _Rate
     link_latency_seconds: _Amount = 0.0
+
+    @model_validator(mode="after")
+    def _one_for_each_dimension(self) -> Self:
+        if len(self.wraps) != len(self.shape):
+            raise ValueError(
+                f"wraparound has {len(self.wraps)} entries and shape {len(self.shape)}; give one "
+                "for each dimension, or a single one for all"
+            )
+        return self
+
+    @property
+    def wraps(self) -> tuple[bool, ...]:
+        """Whether the ends of a dimension are joined, for each."""
+        if isinstance(self.wraparound, bool):
+            return (self.wraparound,) * len(self.shape)
+        return self.wraparound
 
     @property
     def device_count(self) -> int:
@@ -381,7 +399,7 @@ class Link(Record):
 class Graph(Reduction):
     """Devices, in the order of their numbers, and the links between them; other nodes are switches.
 
-    In a file it may be the path of a GraphML, node-link JSON or CSV file
+    Paths may lead through switches and devices. In a file it may be the path of a GraphML, node-link JSON or CSV file
     (:mod:`nest_opt.network_files`).
     """
 
@@ -393,6 +411,17 @@ class Graph(Reduction):
     @classmethod
     def _different(cls, devices: tuple[str, ...]) -> tuple[str, ...]:
         return _distinct(devices, "devices")
+
+    @model_validator(mode="after")
+    def _few_nodes(self) -> Self:
+        ends = (end for link in self.links for end in (link.source, link.target))
+        nodes = len({*self.devices, *ends})
+        if nodes > MAX_NODES:
+            raise ValueError(
+                f"has {nodes} devices and switches; at most {MAX_NODES} are allowed, because it is "
+                "held pair by pair: give levels"
+            )
+        return self
 
     @property
     def device_count(self) -> int:

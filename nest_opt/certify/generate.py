@@ -47,7 +47,7 @@ from nest_opt.solve import Progress, Solution, solve
 SUITE_FORMAT = "nest-opt/suite/1"
 #: What ``--seed`` is unless given; the shipped suite has it.
 SEED = 20260
-PROBLEMS = 404
+PROBLEMS = 408
 #: The first problems, which are about options and the order of plans; the next are about corners,
 #: and the rest about other cost models, networks and layers than those of the rest.
 _ORDINARY = 320
@@ -329,6 +329,7 @@ COST_OPTIONS: dict[str, tuple[str, str, str]] = {
     "transfers up and down": ("cost_model", "transfer", "up_and_down"),
     "first devices' link": ("cost_model", "transfer_link", "first_devices"),
     "backward again": ("cost_model", "recomputation", "backward_again"),
+    "backward again, long transfers": ("cost_model", "recomputation", "backward_again"),
     "in flight by stages behind": ("cost_model", "in_flight", "stages_behind"),
     "first stage's synchronisation": ("cost_model", "synchronisation", "first_stage"),
     "tree all-reduce": ("", "all_reduce", "tree"),
@@ -395,7 +396,7 @@ def recipe_of(index: int) -> Recipe:
         turn, number = divmod(index - _WITH_CORNERS, len(VARIANTS))
         variant = VARIANTS[number]
         memory = ("ample", "exact", "below")[turn % 3]
-        if memory == "ample" and variant in ("backward again", "in flight by stages behind"):
+        if memory == "ample" and variant.startswith(("backward again", "in flight")):
             memory = "exact"  # They need a plan that is short of memory.
         return Recipe(variant, memory, (8, 6_000))
     if index >= _ORDINARY:
@@ -915,8 +916,12 @@ def _vary(data: dict[str, Any], variant: str, draft: _Draft) -> None:
     """Make a drawn problem one of a variant, in place."""
     if variant in COST_OPTIONS:
         _set_cost_option(data, variant)
-        if variant == "backward again":
+        if variant.startswith("backward again"):
             data["search"]["recomputation"] = draft.dice.pick((["stage"], ["none", "stage"]))
+        if variant.endswith("long transfers"):
+            for layer in data["model"]["layers"]:
+                for costs in layer["costs"]:
+                    costs["output_bytes"] = 120 * draft.quantum
         if variant == "in flight by stages behind":
             data["training"]["global_batch"] = draft.dice.pick((1, 2, 3))
             data["search"]["stages"] = [2, 3, 4]
@@ -942,7 +947,9 @@ def _variant_counts(data: dict[str, Any], variant: str, best: Solution) -> bool:
         record, field, _ = COST_OPTIONS[variant]
         training = usual["training"]
         del (training[record] if record else training)[field]
-        return _best(compile_problem(load_problem(usual))).batch_ticks != best.batch_ticks
+        if _best(compile_problem(load_problem(usual))).batch_ticks == best.batch_ticks:
+            return False
+        return not variant.endswith("long transfers") or _waits_for_gradients(data, best)
     plan = best.plan
     assert plan is not None
     if variant in NETWORKS:
@@ -950,6 +957,15 @@ def _variant_counts(data: dict[str, Any], variant: str, best: Solution) -> bool:
     if variant == "dense":
         return plan.template.tensor > 1 or len(plan.stages) > 1
     return (plan.template.context if variant == "context ranks" else plan.template.expert) > 1
+
+
+def _waits_for_gradients(data: dict[str, Any], best: Solution) -> bool:
+    """The bottleneck recomputes, and the gradients take longer than that to arrive."""
+    assert best.plan is not None
+    evaluation = Evaluator(compile_problem(load_problem(data))).evaluate(best.plan)
+    assert evaluation.bottleneck is not None
+    parts = evaluation.stages[evaluation.bottleneck].load_parts_ticks
+    return parts.recomputation > 0 and parts.transfer_backward > 0
 
 
 def _network(kind: str, draft: _Draft) -> dict[str, Any]:

@@ -119,7 +119,7 @@ def own_interval(
     return range(start, start + width)
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """How one replica of a stage lies: shapes of its axis groups, classes to its neighbours."""
 
     tensor: Shapes
@@ -152,8 +152,8 @@ class OwnBounds:
     def __init__(self, compiled: Compiled) -> None:
         self.compiled = compiled
         self._interval_shapes = cache(self._compute_interval_shapes)
-        self._sync_shapes = cache(self._compute_sync_shapes)
-        self._ways = cache(self._compute_ways)
+        self.sync_shapes = cache(self._compute_sync_shapes)
+        self.ways = cache(self._compute_ways)
         self._least_load = cache(self._compute_least_load)
         self._dearest = cache(self._compute_dearest)
         self._stages: dict[tuple[object, ...], _Stage] = {}
@@ -203,7 +203,7 @@ class OwnBounds:
 
     def _compute_ways(
         self, template: Template, replicas: int, layout: Layout, behind: int, is_first: bool
-    ) -> frozenset[_Way]:
+    ) -> frozenset[Way]:
         """The different ways in which the replicas of a stage lie."""
         found = set()
         for r in range(replicas):
@@ -220,7 +220,7 @@ class OwnBounds:
                 return self.compiled.network.class_of([*interval(q, r), *interval(q + 1, r)])
 
             found.add(
-                _Way(
+                Way(
                     *self._interval_shapes(template, interval(behind)),
                     before=None if is_first else link(behind),
                     behind=link(behind - 1) if behind else None,
@@ -230,7 +230,7 @@ class OwnBounds:
 
     # --- what a layer costs -----------------------------------------------------------------------
 
-    def _layer_load(
+    def layer_load(
         self, table: Table, layer: int, recomputation: Recomputation, shapes: Sequence[Shapes]
     ) -> int:
         """Passes, recomputation and collectives of a layer in an interval with those groups."""
@@ -246,19 +246,20 @@ class OwnBounds:
         load = costs.forward + costs.backward + every
         if recomputation == "selective":
             load += costs.recompute_selective
-        elif recomputation in ("layer", "stage") and not self._backward_again:
+        elif recomputation in ("layer", "stage") and not self.backward_again:
             load += costs.recompute + forward
         return load
 
     @property
-    def _backward_again(self) -> bool:
+    def backward_again(self) -> bool:
         """Whether a stage's recomputation depends on what it waits for, and so on its place."""
         return self.compiled.cost_model.recomputation == "backward_again"
 
-    def _states(self, table: Table, layer: int, stages: int) -> tuple[StateBytes, StateBytes]:
+    def states(self, table: Table, layer: int, stages: int) -> tuple[StateBytes, StateBytes]:
+        """Dense and expert state of a layer in a pipeline of so many stages."""
         return table.dense_state(layer, stages), table.layers[layer].expert
 
-    def _zero_load(self, states: Sequence[StateBytes], zero: int, shapes: Sequence[Shapes]) -> int:
+    def zero_load(self, states: Sequence[StateBytes], zero: int, shapes: Sequence[Shapes]) -> int:
         """What ZeRO 2 and 3 exchange for a layer per microbatch, each call in its worst group."""
         price, ticks = self.compiled.collective_ticks, 0
         if zero >= 2:
@@ -302,9 +303,9 @@ class OwnBounds:
         groups = {self._sync_of(cell, q) for q in range(s)}
         sync = joint = 0
         for i, times in examples:
-            states = self._states(table, i, s)
+            states = self.states(table, i, s)
             prices = [
-                (self._zero_load(states, zero, shapes), self._share(states, zero, shapes))
+                (self.zero_load(states, zero, shapes), self._share(states, zero, shapes))
                 for shapes in groups
                 for zero in compiled.search.zero
             ]
@@ -319,12 +320,12 @@ class OwnBounds:
     ) -> int:
         table = self.compiled.tables[template, microbatch]
         return min(
-            self._layer_load(table, layer, recomputation, shapes)
+            self.layer_load(table, layer, recomputation, shapes)
             for recomputation in self.compiled.search.recomputation
         )
 
     def _sync_of(self, cell: OwnCell, behind: int) -> tuple[Shapes, Shapes]:
-        return self._sync_shapes(cell.template, cell.replicas, cell.layout, behind)
+        return self.sync_shapes(cell.template, cell.replicas, cell.layout, behind)
 
     def _compute_dearest(self, shapes: Shapes) -> GroupShape:
         """The shape with the dearest byte. Any shape would do: a stage pays for its worst."""
@@ -397,7 +398,7 @@ class OwnBounds:
         fixed = tuple(
             sorted(({0} if is_first else set()) | ({last_layer} if behind == 0 else set()))
         )
-        ways = self._ways(cell.template, cell.replicas, cell.layout, behind, is_first)
+        ways = self.ways(cell.template, cell.replicas, cell.layout, behind, is_first)
         shapes = self._sync_of(cell, behind)
         in_flight = behind + 1
         if self.compiled.cost_model.in_flight == "at_most_microbatches":
@@ -415,7 +416,7 @@ class OwnBounds:
         cell: OwnCell,
         table: Table,
         layers: _Layers,
-        ways: frozenset[_Way],
+        ways: frozenset[Way],
         shapes: tuple[Shapes, Shapes],
         in_flight: int,
         is_first: bool,
@@ -444,7 +445,7 @@ class OwnBounds:
         layers: _Layers,
         recomputation: Recomputation,
         zero: int,
-        ways: frozenset[_Way],
+        ways: frozenset[Way],
         shapes: tuple[Shapes, Shapes],
         stages: int,
     ) -> tuple[int, ...]:
@@ -456,18 +457,18 @@ class OwnBounds:
                 for link in (way.before, way.behind)
             )
             load = layers.sums(
-                lambda i, groups=groups: self._layer_load(  # type: ignore[misc]
+                lambda i, groups=groups: self.layer_load(  # type: ignore[misc]
                     table, i, recomputation, groups
                 ),
                 into,
             )
             # The pass that is run again in the time in which the gradients arrive.
             again = [0] * len(load)
-            if recomputation == "stage" and self._backward_again and way.behind is not None:
+            if recomputation == "stage" and self.backward_again and way.behind is not None:
                 again = layers.sums(lambda i: table.layers[i].recompute)
             by_way.append([x + max(y, back) for x, y in zip(load, again, strict=True)])
         zero_load = layers.sums(
-            lambda i: self._zero_load(self._states(table, i, stages), zero, shapes)
+            lambda i: self.zero_load(self.states(table, i, stages), zero, shapes)
         )
         return tuple(max(loads) + extra for *loads, extra in zip(*by_way, zero_load, strict=True))
 
@@ -482,12 +483,12 @@ class OwnBounds:
         total = [0] * (layers.needed + 1)
         for which, of_kind in enumerate(shapes):
             by_shape = []
-            held = layers.maxima(lambda i, w=which: self._states(table, i, stages)[w].weights > 0)  # type: ignore[misc]
+            held = layers.maxima(lambda i, w=which: self.states(table, i, stages)[w].weights > 0)  # type: ignore[misc]
             for shape in of_kind:
                 latency = self.compiled.sync_latency_ticks(zero, shape)
                 shares = layers.sums(
                     lambda i, w=which, shape=shape: self.compiled.sync_share_ticks(  # type: ignore[misc]
-                        zero, self._states(table, i, stages)[w], shape
+                        zero, self.states(table, i, stages)[w], shape
                     )
                 )
                 by_shape.append([a + latency * b for a, b in zip(shares, held, strict=True)])
@@ -515,14 +516,14 @@ class OwnBounds:
                 quanta(kept.weights, shared if zero >= 3 else 1)
                 + quanta(kept.gradients, shared if zero >= 2 else 1)
                 + quanta(kept.optimizer, shared if zero >= 1 else 1)
-                for kept, shared in zip(self._states(table, i, cell.stages), ranks, strict=True)
+                for kept, shared in zip(self.states(table, i, cell.stages), ranks, strict=True)
             )
 
         parts = [layers.sums(state)]
         if zero >= 3:
             parts.append(
                 layers.maxima(
-                    lambda i: sum(quanta(s.weights) for s in self._states(table, i, cell.stages))
+                    lambda i: sum(quanta(s.weights) for s in self.states(table, i, cell.stages))
                 )
             )
         if recomputation == "none":

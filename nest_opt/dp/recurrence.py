@@ -165,6 +165,18 @@ class Pipelines:
         )
         return [int(INFINITE), *(int(v[0]) for v in values)]
 
+    def load_table(self, max_sync: int, ring: int, longest: int, alone: bool) -> list[Ints]:
+        """``[q][i]``: least bottleneck of layers i..L-1 on positions 0..q under a limit."""
+        return self._sweep(
+            lambda q: self._least_load(q, ring, int(INFINITE), max_sync, alone), np.maximum, longest
+        )
+
+    def sync_table(self, ring: int, longest: int, alone: bool) -> list[Ints]:
+        """``[q][i]``: least synchronisation of layers i..L-1 on positions 0..q."""
+        return self._sweep(
+            lambda q: self._least_sync(q, ring, int(INFINITE), alone), np.maximum, longest
+        )
+
     def least_bottleneck(self, stages: int, max_sync: int) -> int:
         """Least bottleneck load of exactly ``stages`` stages under a synchronisation limit."""
         if stages == 1:
