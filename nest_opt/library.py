@@ -162,14 +162,19 @@ def _completed(owner: dict[str, Any], folder: Path, source: str, within: str) ->
     for field, reader in readers.items():
         if isinstance(owner.get(field), str):
             owner[field] = _mentioned(reader, owner[field], folder, source, within + field)
-    network = owner.get("network")
-    if isinstance(network, dict):
-        for field in ("latency_seconds", "bandwidth_bytes_per_second"):
-            if isinstance(network.get(field), str):
-                place = f"{within}network.{field}"
-                rows = _mentioned(_read_matrix, network[field], folder, source, place)
-                owner["network"] = network = {**network, field: rows}
+    if isinstance(owner.get("network"), dict):
+        owner["network"] = _measured(owner["network"], folder, source, f"{within}network.")
     return owner
+
+
+def _measured(network: dict[str, Any], folder: Path, source: str, within: str) -> dict[str, Any]:
+    """A network with the matrices that it mentions read in."""
+    network = dict(network)
+    for field in ("latency_seconds", "bandwidth_bytes_per_second"):
+        if isinstance(network.get(field), str):
+            place = within + field
+            network[field] = _mentioned(_read_matrix, network[field], folder, source, place)
+    return network
 
 
 def _mentioned(
@@ -268,7 +273,8 @@ def _read_device(reference: str, folder: Path) -> Any:
 def _read_network(reference: str, folder: Path) -> Any:
     from nest_opt.network_files import read_network
 
-    return read_network(folder / reference)
+    path = folder / reference
+    return _measured(read_network(path), path.parent, reference, "")
 
 
 def _read_matrix(reference: str, folder: Path) -> Any:

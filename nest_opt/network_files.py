@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
+from math import inf
 from pathlib import Path
 from typing import Any
+from xml.parsers import expat
 
 import networkx as nx
 
@@ -55,10 +58,19 @@ def read_network(path: Path) -> dict[str, Any]:
 
 def _read_graphml(path: Path) -> nx.Graph[Any]:
     raw = read_bytes(path)
-    if re.search(rb"<!\s*(DOCTYPE|ENTITY)", raw, re.IGNORECASE):
+
+    def refuse(*_: object) -> None:
         raise InputError(str(path), "has a DOCTYPE or ENTITY declaration; GraphML needs none")
+
+    # The parser itself looks for entities, which can grow without limit: a search of the bytes
+    # would miss them in another encoding.
+    scan = expat.ParserCreate()
+    scan.StartDoctypeDeclHandler = refuse
     try:
+        scan.Parse(raw, True)
         graph: nx.Graph[Any] = nx.read_graphml(io.BytesIO(raw))
+    except InputError:
+        raise
     except Exception as error:  # the parsers raise many kinds for what is no GraphML
         raise InputError(str(path), f"is not GraphML: {_said(error)}") from None
     return graph
@@ -75,6 +87,10 @@ def _inline(graph: nx.Graph[Any], source: str) -> dict[str, Any]:
     """A networkx graph in the inline form; parallel edges are links of their own."""
     marked: dict[int, str] = {}
     complaints = []
+    names = Counter(map(str, graph))
+    for name, times in names.items():
+        if times > 1:
+            complaints.append(Complaint(f"node {name}", f"is the name of {times} nodes"))
     ordered = 0
     for node, attributes in graph.nodes(data=True):
         mark = attributes.get("device", False)
@@ -99,12 +115,13 @@ def _inline(graph: nx.Graph[Any], source: str) -> dict[str, Any]:
         link: dict[str, Any] = {"source": str(one), "target": str(other)}
         for name in ("bandwidth_bytes_per_second", "latency_seconds"):
             value = attributes.get(name, 0.0 if name == "latency_seconds" else None)
-            if isinstance(value, bool) or not isinstance(value, int | float):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and abs(value) < inf:
+                link[name] = value
+            else:
                 complaints.append(
                     Complaint(f"edge {one} - {other}", f"{name} must be a number", repr(value))
                 )
-            else:
-                link[name] = value
         if graph.is_directed():
             link["directed"] = True
         links.append(link)

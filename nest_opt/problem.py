@@ -399,8 +399,8 @@ class Link(Record):
 class Graph(Reduction):
     """Devices, in the order of their numbers, and the links between them; other nodes are switches.
 
-    Paths may lead through switches and devices. In a file it may be the path of a GraphML, node-link JSON or CSV file
-    (:mod:`nest_opt.network_files`).
+    Paths may lead through switches and devices. In a file it may be the path of a GraphML,
+    node-link JSON or CSV file (:mod:`nest_opt.network_files`).
     """
 
     kind: Literal["graph"]

@@ -58,6 +58,10 @@ WALLS = [
         ("nest_opt.problem", "nest_opt.plan", "nest_opt.files", "nest_opt.errors"),
         ("nest_opt.library", "nest_opt.compile", "numpy"),
     ),
+    (
+        ("nest_opt.certify.check_witness",),
+        ("nest_opt.dp", "nest_opt.solve", "nest_opt.bounds", "nest_opt.geometry", "nest_opt.cells"),
+    ),
     (("nest_opt.compile", "nest_opt.estimate"), ("nest_opt.library", "nest_opt.cells", "pyomo")),
 ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import sys
 from copy import deepcopy
@@ -231,14 +230,3 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "witness.json: is not a witness" in capsys.readouterr().err
     assert main(["witness", "worked-example-160", "--json"]) == 0
     assert check_witness(json.loads(capsys.readouterr().out)).ok
-
-
-def test_the_checker_knows_nothing_of_the_solver() -> None:
-    imported = set()
-    source = Path(sys.modules["nest_opt.certify.check_witness"].__file__ or "").read_text()
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.ImportFrom):
-            imported.add(node.module)
-    forbidden = {"nest_opt.solve", "nest_opt.bounds", "nest_opt.geometry", "nest_opt.cells"}
-    assert not imported & forbidden
-    assert not any(str(name).startswith("nest_opt.dp") for name in imported)
