@@ -9,6 +9,7 @@ MILPs and enumeration each state the layouts on their own.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -67,6 +68,7 @@ class Geometry:
     _axis_shapes: dict[tuple[Template, int], tuple[Shapes, Shapes, Shapes]] = field(
         default_factory=dict
     )
+    _windows: dict[int, npt.NDArray[np.integer[Any]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, compiled: Compiled) -> Geometry:
@@ -122,15 +124,26 @@ class Geometry:
 
     def _general_classes(self, low: Ints, high: Ints, width: int) -> Ints:
         """Largest class between any two devices of both intervals."""
-        assert isinstance(self.network, GeneralNetwork)
-        matrix = self.network.matrix
+        between = self._between(width)
         low, high = np.broadcast_arrays(low, high)
         result = np.zeros(low.shape, dtype=np.int64)
-        for i in range(width):
-            for j in range(width):
-                for first, second in ((low, low), (low, high), (high, high)):
-                    np.maximum(result, matrix[first + i, second + j], out=result)
+        for first, second in ((low, low), (low, high), (high, high)):
+            np.maximum(result, between[first, second], out=result)
         return result
+
+    def _between(self, width: int) -> npt.NDArray[np.integer[Any]]:
+        """``[x, y]``: largest class of a device in the interval at x and one in that at y."""
+        if width not in self._windows:
+            assert isinstance(self.network, GeneralNetwork)
+            largest = self.network.matrix.astype(np.min_scalar_type(len(self.network.classes)))
+            reached = 1
+            while reached < width:
+                step = min(reached, width - reached)
+                largest = np.maximum(largest[:-step], largest[step:])
+                largest = np.maximum(largest[:, :-step], largest[:, step:])
+                reached += step
+            self._windows[width] = largest
+        return self._windows[width]
 
     def joins(self, template: Template, replicas: int, layout: Layout) -> Ints:
         """``[q, r]``: link class of replica r's transfers between positions q and q + 1."""

@@ -322,7 +322,7 @@ def _reduced(paths: _Paths, reference_bytes: int, max_classes: int) -> GeneralNe
 
     More than ``max_classes`` are merged, neighbours in that order together; a merged class has the
     worst latency and the worst bandwidth of its members, so that no path gets cheaper. The groups
-    are those with the least largest share by which a path gets dearer, running maxima included.
+    are those with the least largest share by which merging makes a path dearer.
     """
 
     def cost(way: LinkClass) -> Fraction:
@@ -379,24 +379,26 @@ def _groups(
 ) -> list[int]:
     """First members of at most ``most`` groups of neighbours, whose largest loss is the least.
 
-    A group costs as much as the running maxima at its last member, so how far it may reach grows
-    with the loss that is allowed, and the least one is found by bisection. Floating point decides
-    which groups are made, never what they cost.
+    How far a group may reach grows with the loss that is allowed, so the least one is found by
+    bisection; floating point decides which groups are made, never what they cost.
     """
     if len(ways) <= most:
         return list(range(len(ways)))
-    latencies = np.maximum.accumulate([float(way.latency) for way in ways])
-    inverses = np.maximum.accumulate([float(way.seconds_per_byte) for way in ways])
-    priced = latencies + reference * inverses
+    latencies = np.array([float(way.latency) for way in ways])
+    inverses = np.array([float(way.seconds_per_byte) for way in ways])
 
     def first_members(allowed: float) -> list[int]:
+        """More than ``most`` are not looked for."""
         starts = [0]
         while len(starts) <= most:
             start = starts[-1]
-            end = int(np.searchsorted(priced, costs[start] * (1 + allowed), side="right"))
-            if end >= len(ways) or start + 1 == len(ways):
+            priced = np.maximum.accumulate(latencies[start:])
+            priced += reference * np.maximum.accumulate(inverses[start:])
+            within = np.searchsorted(priced, costs[start] * (1 + allowed), side="right")
+            end = start + max(1, int(within))
+            if end == len(ways):
                 break
-            starts.append(max(end, start + 1))
+            starts.append(end)
         return starts
 
     low, high = 0.0, 1.0

@@ -3,12 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import random
+from fractions import Fraction
 
 import pytest
 
 from nest_opt.geometry import Geometry, Signature
-from nest_opt.network import LinkClass, Network
+from nest_opt.network import GeneralNetwork, LinkClass, Loss, Network
 from nest_opt.plan import LAYOUTS, Template
+
+
+def scattered(devices: int, classes: int) -> GeneralNetwork:
+    """A network in which no two places are alike."""
+    dice = random.Random(devices)
+    rows = [[0] * devices for _ in range(devices)]
+    for x, y in itertools.combinations(range(devices), 2):
+        rows[x][y] = rows[y][x] = dice.randrange(classes)
+    return GeneralNetwork(
+        tuple(map(tuple, rows)),
+        tuple(LinkClass(Fraction(0), Fraction(k + 1)) for k in range(classes)),
+        Loss(Fraction(0), 0.0, (0, 1)),
+    )
+
 
 NETWORKS = [
     Network((4,), (LinkClass(0, 1),)),
@@ -16,6 +32,8 @@ NETWORKS = [
     Network((3, 6, 12), (LinkClass(0, 1), LinkClass(0, 2), LinkClass(0, 3))),
     Network((4, 8, 24), (LinkClass(0, 1), LinkClass(0, 2), LinkClass(0, 3))),
     Network((1, 7), (LinkClass(0, 1), LinkClass(0, 2))),
+    scattered(7, 3),
+    scattered(24, 20),
 ]
 TEMPLATES = [
     Template(),
@@ -26,6 +44,12 @@ TEMPLATES = [
     Template(tensor=2, expert=3),
     Template(context=3, expert=2),
 ]
+
+
+def name(network) -> str:
+    if isinstance(network, GeneralNetwork):
+        return f"any-{network.devices}"
+    return "x".join(map(str, network.block))
 
 
 def interval(network, template, d, layout, q, r) -> list[int]:
@@ -52,7 +76,7 @@ def groups(template: Template, devices: list[int], axis: str) -> list[list[int]]
     return [[at[i, j, k] for k in range(e)] for i in range(t) for j in range(c)]
 
 
-@pytest.mark.parametrize("network", NETWORKS, ids=lambda n: "x".join(map(str, n.block)))
+@pytest.mark.parametrize("network", NETWORKS, ids=name)
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: t.label)
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_positions_are_those_of_the_device_sets(network, template, layout):
@@ -98,3 +122,22 @@ def test_positions_are_those_of_the_device_sets(network, template, layout):
             assert position.dense == dense
             assert position.expert == expert
             assert ring[q] == max(network.class_of(spans[0][r] + spans[q][r]) for r in range(d))
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=name)
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda t: t.label)
+def test_axis_shapes_are_those_of_every_place_where_an_interval_can_start(network, template):
+    for axis in ("tensor", "context", "expert"):
+        found = Geometry(network).axis_shapes(template, axis)
+        every = [
+            frozenset(
+                network.shape_of(group)
+                for group in groups(template, list(range(start, start + template.width)), axis)
+            )
+            for start in range(network.devices - template.width + 1)
+        ]
+        if isinstance(network, GeneralNetwork):
+            assert found == every
+        else:
+            # A hierarchy repeats itself, and a place may stick out of it; no price is missed.
+            assert set(every) <= set(found)

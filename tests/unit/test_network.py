@@ -13,7 +13,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from nest_opt import InputError, certify, load_problem, solve, verify
+from nest_opt import InputError, certify, compile_problem, load_problem, solve, verify
 from nest_opt.geometry import Geometry
 from nest_opt.network import (
     GeneralNetwork,
@@ -213,6 +213,17 @@ def test_a_mesh_has_no_way_around() -> None:
     assert network.class_rows[0] == (0, 0, 1, 2)
 
 
+def test_each_dimension_may_wrap_around_or_not() -> None:
+    torus = {"kind": "torus", "shape": [4, 4], "link_bandwidth_bytes_per_second": 1}
+    network = general(**torus, link_latency_seconds=1, wraparound=[True, False])
+    # From (0, 0) to (3, 0) is one hop around; to (0, 3) it is three.
+    assert network.classes[network.class_of([0, 12])].latency == 1
+    assert network.classes[network.class_of([0, 3])].latency == 3
+    assert max(c.latency for c in network.classes) == 2 + 3
+    with pytest.raises(ValueError, match="wraparound has 1 entries and shape 2"):
+        general(**torus, wraparound=[True])
+
+
 def link(
     source: str, target: str, rate: float, latency: float = 0.0, **more: Any
 ) -> dict[str, Any]:
@@ -251,6 +262,13 @@ def test_a_path_is_as_slow_as_its_slowest_link() -> None:
     assert network.loss.largest == Fraction(35, 31) - 1
 
 
+@pytest.mark.parametrize("latencies", [(1, 2), (2, 1)])
+def test_of_parallel_links_the_nearer_counts(latencies: tuple[int, int]) -> None:
+    links = [link("a", "b", 10, latency) for latency in latencies]
+    network = general(kind="graph", devices=["a", "b"], links=links)
+    assert network.classes == (LinkClass(Fraction(1), Fraction(1, 10)),)
+
+
 def test_the_worse_direction_counts() -> None:
     links = [link("a", "b", 10, 0, directed=True), link("b", "a", 10, 3, directed=True)]
     network = general(kind="graph", devices=["a", "b"], links=links, reference_bytes=1)
@@ -287,6 +305,43 @@ def test_merged_classes_are_the_worst_of_their_members_and_the_loss_is_said() ->
     assert [c.latency for c in one.classes] == [40] and float(one.loss.largest) == pytest.approx(3)
 
 
+@given(st.lists(st.integers(1, 30), min_size=6, max_size=6), st.integers(1, 5))
+def test_no_other_merging_of_neighbours_has_a_smaller_largest_loss(
+    latencies: list[int], most: int
+) -> None:
+    pairs = dict(zip(combinations(range(4), 2), latencies, strict=True))
+    matrix = [[float(pairs.get((min(x, y), max(x, y)), 0)) for y in range(4)] for x in range(4)]
+    network = general(
+        kind="matrix", latency_seconds=matrix, bandwidth_bytes_per_second=[[1e24] * 4] * 4,
+        reference_bytes=1, max_classes=most,
+    )  # fmt: skip
+    ways = sorted(set(latencies))
+    least = min(
+        max(ways[high - 1] / ways[low] - 1 for low, high in pairwise((0, *cuts, len(ways))))
+        for size in range(most)
+        for cuts in combinations(range(1, len(ways)), size)
+    )
+    assert float(network.loss.largest) == pytest.approx(least, abs=1e-12)
+
+
+def test_measurements_that_all_differ() -> None:
+    # 4,032 of them: an exact mean of their losses would have tens of thousands of digits.
+    count = 64
+    rates = [[1e9 + 1e6 * (count * x + y) for y in range(count)] for x in range(count)]
+    network = general(
+        kind="matrix", latency_seconds=[[0.0] * count] * count, bandwidth_bytes_per_second=rates,
+        max_classes=2,
+    )  # fmt: skip
+    own = [min(rates[x][y], rates[y][x]) for x, y in combinations(range(count), 2)]
+    priced = [
+        float(1 / network.classes[network.class_rows[x][y]].seconds_per_byte)
+        for x, y in combinations(range(count), 2)
+    ]
+    shares = [mine / class_rate - 1 for mine, class_rate in zip(own, priced, strict=True)]
+    assert float(network.loss.largest) == pytest.approx(max(shares))
+    assert network.loss.mean == pytest.approx(sum(shares) / len(shares))
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> dict[str, Any]:
     devices = [f"d{x}" for x in range(draw(st.integers(1, 6)))]
@@ -295,8 +350,9 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
     chosen = draw(st.lists(st.sampled_from(ends), max_size=10, unique=True))
     # A star keeps it connected.
     chosen = list(dict.fromkeys([*chosen, *((d, "s0") for d in devices)]))
+    rates, latencies = st.sampled_from([1, 2, 5, 9]), st.sampled_from([0, 0.1, 1, 7])
     links = [
-        link(a, b, draw(st.sampled_from([1, 2, 5, 9])), draw(st.sampled_from([0, 0.1, 1, 7])))
+        link(a, b, draw(rates), draw(latencies), directed=b != "s0" and draw(st.booleans()))
         for a, b in chosen
     ]
     return {
@@ -310,9 +366,11 @@ def graphs(draw: st.DrawFn) -> dict[str, Any]:
 
 def cheapest(graph: dict[str, Any], one: str, other: str) -> Fraction:
     """Every simple path, one by one."""
-    found: nx.Graph[str] = nx.Graph()
+    found: nx.DiGraph[str] = nx.DiGraph()
     for entry in graph["links"]:
         found.add_edge(entry["source"], entry["target"], **entry)
+        if not entry["directed"]:
+            found.add_edge(entry["target"], entry["source"], **entry)
     costs = []
     for path in nx.all_simple_paths(found, one, other):
         hops = [found.edges[pair] for pair in pairwise(path)]
@@ -330,7 +388,8 @@ def test_classes_never_make_a_path_cheaper_and_the_loss_is_what_they_add(graph: 
     assert len(network.classes) <= graph["max_classes"]
     shares = {}
     for x, y in combinations(range(len(devices)), 2):
-        own = cheapest(graph, devices[x], devices[y])
+        there, back = (devices[x], devices[y]), (devices[y], devices[x])
+        own = max(cheapest(graph, *there), cheapest(graph, *back))
         k = network.class_of([x, y])
         assert network.class_rows[x][y] == network.class_rows[y][x] == k
         cost = network.classes[k]
@@ -339,7 +398,7 @@ def test_classes_never_make_a_path_cheaper_and_the_loss_is_what_they_add(graph: 
         shares[x, y] = priced / own - 1
     if shares:
         assert network.loss.largest == max(shares.values()) == shares[network.loss.worst_pair]
-        assert network.loss.mean == sum(shares.values()) / len(shares)
+        assert network.loss.mean == pytest.approx(float(sum(shares.values()) / len(shares)))
     for slower, faster in zip(network.classes[1:], network.classes, strict=False):
         assert slower.latency >= faster.latency
         assert slower.seconds_per_byte >= faster.seconds_per_byte
@@ -389,6 +448,66 @@ def test_a_hierarchy_given_as_a_graph_has_the_same_optimum() -> None:
     certificate = certify(load_problem(data), jobs=1)
     assert certificate.verdict == "certified"
     assert verify(certificate.to_dict()).ok
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        {
+            "kind": "torus",
+            "shape": [2, 2],
+            "wraparound": [True, False],
+            "link_bandwidth_bytes_per_second": 5e8,
+            "link_latency_seconds": 1e-3,
+        },
+        {
+            "kind": "graph",
+            "devices": ["a", "b", "c", "d"],
+            "links": [
+                link("a", "b", 1e9),
+                link("b", "c", 3e8, 1e-3),
+                link("c", "d", 1e9),
+                link("d", "a", 2e8, 2e-3, directed=True),
+            ],
+            "max_classes": 2,
+        },
+        {
+            "kind": "matrix",
+            "latency_seconds": [
+                [0 if x == y else 1e-3 * (x + y) for y in range(4)] for x in range(4)
+            ],
+            "bandwidth_bytes_per_second": [[1e8 * (5 + x - y) for y in range(4)] for x in range(4)],
+            "max_classes": 3,
+        },
+    ],
+    ids=lambda network: network["kind"],
+)
+def test_every_kind_of_network_is_certified(network: dict[str, Any]) -> None:
+    data = load_problem("worked-example-160", {"training.all_reduce": "ring"}).to_dict()
+    del data["cluster"]["levels"]
+    data["cluster"]["network"] = network
+    certificate = certify(load_problem(data), jobs=1)
+    assert certificate.verdict == "certified"
+    assert verify(certificate.to_dict()).ok
+
+
+def test_the_compiled_file_says_which_devices_a_class_joins() -> None:
+    # The same two classes, on different pairs.
+    digests = set()
+    for near in ((0, 1), (1, 2)):
+        data = load_problem("worked-example-160", {"training.all_reduce": "ring"}).to_dict()
+        del data["cluster"]["levels"]
+        rates = [[2e9 if {x, y} == set(near) else 1e9 for y in range(4)] for x in range(4)]
+        data["cluster"]["network"] = {
+            "kind": "matrix", "latency_seconds": [[0] * 4] * 4, "bandwidth_bytes_per_second": rates,
+        }  # fmt: skip
+        compiled = compile_problem(load_problem(data))
+        digests.add(compiled.digest)
+        rows = compiled.to_dict()["network"]["class_rows"]
+        assert [row.split() for row in rows] == [
+            ["0" if x == y or {x, y} == set(near) else "1" for y in range(4)] for x in range(4)
+        ]
+    assert len(digests) == 2
 
 
 @pytest.mark.parametrize("all_reduce", ["hierarchical", "tree"])
@@ -456,6 +575,20 @@ def test_without_levels_there_is_nothing_to_climb(all_reduce: str) -> None:
         (
             {"devices": 2, "network": {"kind": "graph", "devices": ["a", "a"], "links": []}},
             "devices must be different",
+        ),
+        (
+            {
+                "devices": 1,
+                "network": {
+                    "kind": "graph",
+                    "devices": ["a"],
+                    "links": [
+                        {"source": "a", "target": f"s{n}", "bandwidth_bytes_per_second": 1}
+                        for n in range(8192)
+                    ],
+                },
+            },
+            "has 8193 devices and switches; at most 8192",
         ),
     ],
 )

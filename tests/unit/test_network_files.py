@@ -108,6 +108,21 @@ def test_measured_matrices_in_csv_files(tmp_path: Path) -> None:
     assert (float(link.latency), float(link.seconds_per_byte)) == (2e-6, 2e-9)
 
 
+def test_matrices_lie_beside_the_network_that_mentions_them(tmp_path: Path) -> None:
+    inner = tmp_path / "measured"
+    inner.mkdir()
+    (inner / "latency.csv").write_text("0,1\n2,0\n")
+    network = {
+        "kind": "matrix",
+        "latency_seconds": "latency.csv",
+        "bandwidth_bytes_per_second": [[0, 1], [1, 0]],
+    }
+    (inner / "network.json").write_text(json.dumps(network))
+    found = load_cluster(str(cluster_file(tmp_path, "measured/network.json"))).network
+    assert found is not None and found.kind == "matrix"
+    assert found.latency_seconds == ((0, 1), (2, 0))
+
+
 def test_devices_that_are_marked_and_not_numbered_keep_their_order(tmp_path: Path) -> None:
     marked = graph()
     marked.nodes["far"]["device"] = marked.nodes["near"]["device"] = True
@@ -132,6 +147,31 @@ LAUGHS = """<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY lol "lol"><!ENTITY lol2 "&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;">]>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed">
 <node id="&lol2;"/></graph></graphml>"""
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "iso-8859-1"])
+def test_no_encoding_hides_an_entity(encoding: str, tmp_path: Path) -> None:
+    text = LAUGHS.replace('version="1.0"', f'version="1.0" encoding="{encoding}"')
+    (tmp_path / "net.graphml").write_bytes(text.encode(encoding))
+    with pytest.raises(InputError, match="DOCTYPE or ENTITY"):
+        read_network(tmp_path / "net.graphml")
+
+
+def test_a_comment_about_entities_is_no_entity(tmp_path: Path) -> None:
+    nx.write_graphml(graph(), tmp_path / "net.graphml")
+    text = (tmp_path / "net.graphml").read_text()
+    (tmp_path / "net.graphml").write_text(f"{text}<!-- no <!DOCTYPE or <!ENTITY here -->")
+    assert read_network(tmp_path / "net.graphml")["devices"] == ["near", "far"]
+
+
+@pytest.mark.parametrize("rate", ["nan", "inf"])
+def test_graphml_without_a_finite_bandwidth_is_refused(rate: str, tmp_path: Path) -> None:
+    bad = graph()
+    bad.edges["near", "switch"]["bandwidth_bytes_per_second"] = float(rate)
+    nx.write_graphml(bad, tmp_path / "net.graphml")
+    with pytest.raises(InputError, match=r"edge (switch - near|near - switch):") as caught:
+        read_network(tmp_path / "net.graphml")
+    assert f"bandwidth_bytes_per_second must be a number (found {rate})" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -160,6 +200,11 @@ LAUGHS = """<?xml version="1.0"?>
             "net.json",
             '{"nodes": [{"id": 1, "device": 0}, {"id": 2, "device": 0}], "edges": []}',
             "is device 0, and so is node 1",
+        ),
+        (
+            "net.json",
+            '{"nodes": [{"id": 1, "device": 0}, {"id": "1", "device": 1}], "edges": []}',
+            "node 1: is the name of 2 nodes",
         ),
         (
             "net.json",
