@@ -205,6 +205,25 @@ def _parser() -> _Parser:
     _add_jobs(sub)
 
     sub = command(
+        "fuzz", _fuzz, "Draw random problems, compare all engines, shrink what disagrees.",
+        "write what was found as JSON",
+    )  # fmt: skip
+    sub.add_argument(
+        "--seconds", type=_seconds_argument, default=60.0, metavar="S", help="how long (default 60)"
+    )
+    sub.add_argument(
+        "--seed", type=_integer, default=1, metavar="N", help="which problems (default 1)"
+    )
+    sub.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where shrunk problems and their tests are written (default: here)",
+    )
+    _add_jobs(sub)
+
+    sub = command(
         "mutants", _mutants, "Break each cost term and constraint; show which problems notice.",
         "write the table as JSON",
     )  # fmt: skip
@@ -656,6 +675,29 @@ def _verify_witness(arguments: argparse.Namespace, data: Json) -> int:
         print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
         _print_list(verification.refusals)
     return OK if verification.ok else NEGATIVE
+
+
+def _fuzz(arguments: argparse.Namespace) -> int:
+    _check_writable(arguments.out)
+    if not arguments.folder.is_dir():
+        raise InputError(str(arguments.folder), "is no folder; --folder needs one that exists")
+    from nest_opt.certify.fuzz import fuzz, table, write_finding
+
+    with _Progress(arguments.quiet) as progress:
+        report = fuzz(
+            seconds=arguments.seconds,
+            seed=arguments.seed,
+            jobs=arguments.jobs,
+            progress=progress,
+        )
+    written = [path for found in report.findings for path in write_finding(found, arguments.folder)]
+    if arguments.out:
+        _write(arguments, report.to_dict())
+    if arguments.json:
+        _print_json(report.to_dict())
+    else:
+        print(_printable(table(report, written)))
+    return OK if report.ok else NEGATIVE
 
 
 def _mutants(arguments: argparse.Namespace) -> int:
@@ -1412,12 +1454,14 @@ def _print_loss(compiled: Compiled, *, above: float = -1.0) -> None:
     if loss is None or loss.largest <= above:
         return
     first, second = loss.worst_pair
-    said = (
-        f"reducing the network to {len(compiled.network.classes)} link classes makes its paths "
-        f"dearer by {float(loss.mean):.2%} on average and {float(loss.largest):.2%} at most "
-        f"(devices {first} and {second}), at the reference size"
+    dearer = (
+        f"its paths dearer by {loss.mean:.2%} on average and {float(loss.largest):.2%} at most "
+        f"(devices {first} and {second})"
+        if loss.largest
+        else "no path dearer"
     )
-    print(textwrap.fill(said, WIDTH))
+    said = f"reducing the network to {len(compiled.network.classes)} link classes makes {dearer}"
+    print(textwrap.fill(f"{said}, at the reference size", WIDTH))
 
 
 def _layer_times(problem: Problem, compiled: Compiled) -> tuple[LayerTime, ...]:

@@ -47,7 +47,7 @@ from nest_opt.solve import Progress, Solution, solve
 SUITE_FORMAT = "nest-opt/suite/1"
 #: What ``--seed`` is unless given; the shipped suite has it.
 SEED = 20260
-PROBLEMS = 408
+PROBLEMS = 412
 #: The first problems, which are about options and the order of plans; the next are about corners,
 #: and the rest about other cost models, networks and layers than those of the rest.
 _ORDINARY = 320
@@ -335,7 +335,7 @@ COST_OPTIONS: dict[str, tuple[str, str, str]] = {
     "tree all-reduce": ("", "all_reduce", "tree"),
 }
 #: Networks without levels, and models whose layers are estimated from a configuration.
-NETWORKS = ("torus", "graph", "matrix")
+NETWORKS = ("torus", "graph", "matrix", "scattered pairs")
 ESTIMATED = ("dense", "mixture of experts", "context ranks")
 VARIANTS = (*COST_OPTIONS, *NETWORKS, *ESTIMATED)
 _WITH_MANY_PLANS = ("axis order", "unequal groups", "expert and context ranks", "costly cuts")
@@ -460,7 +460,7 @@ def _drop_zeros(costs: dict[str, Any]) -> dict[str, Any]:
 
 
 @dataclass
-class _Draft:
+class Draft:
     """One attempt at a problem: the draws that its parts have in common."""
 
     dice: Dice
@@ -481,6 +481,9 @@ class _Draft:
         self.has_experts = aim == "expert" or dice.chance(25)
         if aim in CORNERS:
             self._visit(aim)
+        if aim == "scattered pairs":
+            self.levels = dice.pick(((4,), (2, 2), (8,), (2, 4)))
+            self.devices = prod(self.levels)
         self.templates = self._templates()
         self.auto_tick = not self.ties and dice.chance(3)
         self.quantum = dice.pick((1, 1, 8, 10, 16, 48))
@@ -528,6 +531,8 @@ class _Draft:
                 self.tensor = [1, 2]
             elif aim == "context degree":
                 self.tensor, self.context, self.expert = [1], [1, 2], [1, 2]
+        if aim == "scattered pairs":
+            self.tensor, self.context, self.expert = [2], [1], [1]
         if aim in CORNERS:
             axes = {
                 "axis order": dice.pick((([2], [2], [1]), ([2], [1], [2]), ([1, 2], [2], [1]))),
@@ -912,7 +917,7 @@ def _template(template: Template) -> dict[str, Any]:
 # --- other cost models, networks and layers -------------------------------------------------------
 
 
-def _vary(data: dict[str, Any], variant: str, draft: _Draft) -> None:
+def vary(data: dict[str, Any], variant: str, draft: Draft) -> None:
     """Make a drawn problem one of a variant, in place."""
     if variant in COST_OPTIONS:
         _set_cost_option(data, variant)
@@ -952,11 +957,26 @@ def _variant_counts(data: dict[str, Any], variant: str, best: Solution) -> bool:
         return not variant.endswith("long transfers") or _waits_for_gradients(data, best)
     plan = best.plan
     assert plan is not None
+    if variant == "scattered pairs":
+        return _stages_are_spread(compile_problem(load_problem(data)), plan)
     if variant in NETWORKS:
         return len(plan.stages) > 1 and plan.replicas * plan.template.width > 1
     if variant == "dense":
         return plan.template.tensor > 1 or len(plan.stages) > 1
     return (plan.template.context if variant == "context ranks" else plan.template.expert) > 1
+
+
+def _stages_are_spread(compiled: Compiled, plan: Plan) -> bool:
+    """Somewhere two devices of one stage are farther apart than any of it and of its neighbour."""
+    table = compiled.tables[plan.template, plan.microbatch]
+    class_of = compiled.network.class_of
+    for one, other in pairwise(plan.stages):
+        for here, there in zip(one.devices, other.devices, strict=True):
+            between = max(class_of((x, y)) for x in here for y in there)
+            ticks = [table.transfer_ticks[k][one.layers[1]] for k in (between, class_of(here))]
+            if ticks[1] > ticks[0]:
+                return True
+    return False
 
 
 def _waits_for_gradients(data: dict[str, Any], best: Solution) -> bool:
@@ -968,7 +988,7 @@ def _waits_for_gradients(data: dict[str, Any], best: Solution) -> bool:
     return parts.recomputation > 0 and parts.transfer_backward > 0
 
 
-def _network(kind: str, draft: _Draft) -> dict[str, Any]:
+def _network(kind: str, draft: Draft) -> dict[str, Any]:
     """A torus, switches and links, or measured pairs, for the devices of a draft."""
     dice, devices = draft.dice, draft.devices
 
@@ -1003,9 +1023,13 @@ def _network(kind: str, draft: _Draft) -> dict[str, Any]:
                 }
             )
         return {"kind": "graph", "devices": names, "links": links, "reference_bytes": 6}
-    near = {
-        (x, y): link(1 if abs(x - y) < 2 else 2) for x in range(devices) for y in range(devices)
-    }
+
+    def farther(x: int, y: int) -> int:
+        if kind == "scattered pairs":
+            return 6 if x // 2 == y // 2 else 1
+        return 1 if abs(x - y) < 2 else 2
+
+    near = {(x, y): link(farther(x, y)) for x in range(devices) for y in range(devices)}
     return {
         "kind": "matrix",
         "bandwidth_bytes_per_second": [
@@ -1029,7 +1053,7 @@ _TINY_CONFIG: dict[str, Any] = {
 }
 
 
-def _estimate(data: dict[str, Any], variant: str, draft: _Draft) -> None:
+def _estimate(data: dict[str, Any], variant: str, draft: Draft) -> None:
     """Layers from a tiny configuration, on a device and links slow enough for a coarse tick."""
     dice = draft.dice
     config = {
@@ -1135,10 +1159,10 @@ def _memory_bytes(quanta: int, quantum: int, reserve: float) -> int:
 
 def _attempt(recipe: Recipe, dice: Dice) -> dict[str, Any] | None:
     """One draw; None if it does not meet the recipe."""
-    draft = _Draft(dice, recipe)
+    draft = Draft(dice, recipe)
     data = draft.problem()
     if recipe.aim in VARIANTS:
-        _vary(data, recipe.aim, draft)
+        vary(data, recipe.aim, draft)
     data["cluster"]["device"]["memory_bytes"] = 4096 * draft.quantum
     try:
         compiled = compile_problem(load_problem(data))

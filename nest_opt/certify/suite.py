@@ -102,9 +102,11 @@ class Entry:
         data = self.data
         model, training, search = data["model"], data["training"], data["search"]
         cost_model = training.get("cost_model", {})
+        layers = model.get("layers", ())
+        network = data["cluster"].get("network", {}).get("kind", "")
         calls = {
             f"{call['kind']} over {call['axis']}"
-            for layer in model["layers"]
+            for layer in layers
             for costs in layer["costs"]
             for call in costs.get("collectives", ())
         }
@@ -112,18 +114,19 @@ class Entry:
             "infeasible": self.batch_ticks is None,
             "large": not self.is_enumerable,
             "tied weight": bool(model.get("tied_weights")),
-            "skip connections": any(len(x.get("inputs", ())) > 1 for x in model["layers"]),
-            "repeated layers": any(x.get("count", 1) > 1 for x in model["layers"]),
+            "estimated layers": model["kind"] == "config",
+            "skip connections": any(len(x.get("inputs", ())) > 1 for x in layers),
+            "repeated layers": any(x.get("count", 1) > 1 for x in layers),
             "expert weights": any(
-                costs.get("expert_weight_bytes") for x in model["layers"] for costs in x["costs"]
+                costs.get("expert_weight_bytes") for x in layers for costs in x["costs"]
             ),
-            "first_stage": cost_model.get("synchronisation") == "first_stage",
             "exposed shares": "exposed" in cost_model,
             "units left out": "quantum_bytes" not in data["units"],
             "several microbatch sizes": len(search["microbatch"]) > 1,
             f"{training['all_reduce']} all-reduce": True,
-            f"{len(data['cluster']['levels'])} levels": True,
+            network or f"{len(data['cluster'].get('levels', ()))} levels": True,
         }
+        flags |= {str(value): True for value in cost_model.values() if isinstance(value, str)}
         return frozenset({name for name, holds in flags.items() if holds} | calls).union(
             f"{option} is decisive" for option in self.decisive
         )
@@ -535,17 +538,27 @@ def bound_complaints(entry: Entry) -> Iterator[str]:
             yield f"{cell.label}: counting refutes T <= {ticks}, which a plan has"
 
 
-def program_complaints(entry: Entry, formulations: Sequence[Formulation]) -> Iterator[str]:
+def program_complaints(
+    entry: Entry, formulations: Sequence[Formulation], most_cells: int | None = None
+) -> Iterator[str]:
     """What integer programs say that the DP does not, found one after the other.
 
-    The fixed reference plan first, then cells by their optimum, best first.
+    The fixed reference plan first, then cells by their optimum, best first; no more than
+    ``most_cells`` of them, if that is given.
     """
     compiled = entry.compiled
     check = _Check(entry, use_bounds=False)
     check.optimum = cell_optima(compiled)
     check.plan = solve(compiled, use_bounds=False).plan
     last = float("inf")
-    check.cells.sort(key=lambda cell: last if (t := check.optimum[cell.label]) is None else t)
+    plan = check.plan
+    check.cells.sort(
+        key=lambda cell: (
+            last if (t := check.optimum[cell.label]) is None else t,
+            plan is not None and not _holds(cell, plan),
+        )
+    )
+    del check.cells[most_cells:]
     tasks = check.questions(formulations)
     tasks.sort(key=lambda task: not task.fixed)
     running = run_each([task.run for task in tasks], jobs=1, seconds=SOLVE_LIMIT)
