@@ -205,6 +205,12 @@ def _parser() -> _Parser:
     _add_jobs(sub)
 
     sub = command(
+        "doctor", _doctor, "Ask the installed solver models on which others failed.",
+        "write the diagnosis as JSON",
+    )  # fmt: skip
+    _add_jobs(sub)
+
+    sub = command(
         "fuzz", _fuzz, "Draw random problems, compare all engines, shrink what disagrees.",
         "write what was found as JSON",
     )  # fmt: skip
@@ -675,6 +681,27 @@ def _verify_witness(arguments: argparse.Namespace, data: Json) -> int:
         print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
         _print_list(verification.refusals)
     return OK if verification.ok else NEGATIVE
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    _check_writable(arguments.out)
+    from nest_opt.certify.canaries import CANARIES, OPTION_SETS, diagnose
+
+    diagnosis = diagnose(jobs=arguments.jobs)
+    if arguments.out:
+        _write(arguments, diagnosis.to_dict())
+    if arguments.json:
+        _print_json(diagnosis.to_dict())
+    else:
+        print(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()))
+        said = {(s.canary, s.options): "wrong" if s.wrong else "right" for s in diagnosis.songs}
+        _print_table(
+            [[c.name, *(said[c.name, o] for o in OPTION_SETS)] for c in CANARIES],
+            ("canary", *OPTION_SETS),
+        )
+        _print_list(diagnosis.reasons)
+        print("HiGHS may certify" if diagnosis.ok else "HiGHS may NOT certify")
+    return OK if diagnosis.ok else NEGATIVE
 
 
 def _fuzz(arguments: argparse.Namespace) -> int:

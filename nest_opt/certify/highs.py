@@ -1,7 +1,7 @@
 """The one place that talks to HiGHS, through Pyomo's ``contrib.solver`` interface.
 
 An answer of HiGHS is evidence, not truth: it is floating point, and several of its releases have
-returned wrong optima and wrong infeasibilities (``tests/regression/test_highs_canaries.py``). This
+returned wrong optima and wrong infeasibilities (:mod:`nest_opt.certify.canaries`). This
 module does not judge answers, but it refuses to pass on one to a question that was not asked. It
 returns ``fault`` where
 
