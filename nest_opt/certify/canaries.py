@@ -194,7 +194,7 @@ OPTION_SETS: dict[str, OptionSet] = {
 
 @dataclass(frozen=True)
 class Song:
-    """One canary's answer under one option set; ``wrong`` says what is wrong with it, if anything."""
+    """One canary's answer under one option set; ``wrong`` says what is wrong, if anything."""
 
     canary: str
     options: str
