@@ -483,8 +483,11 @@ def _solve(arguments: argparse.Namespace) -> int:
         solution = solve(compiled, use_bounds=not arguments.no_bounds, progress=progress)
     if arguments.out and solution.plan is not None:
         _write(arguments, solution.plan.to_dict())
+    from nest_opt.certify.manifest import standing
+
+    encoding = standing()
     if arguments.json:
-        _print_json(solution.to_dict())
+        _print_json(solution.to_dict() | {"encoding": encoding.to_dict()})
     else:
         _print_heading(solution.problem, solution.status, solution.digest)
         if solution.plan is None or solution.batch_ticks is None:
@@ -500,6 +503,7 @@ def _solve(arguments: argparse.Namespace) -> int:
             _print_estimate(problem, compiled)
             _print_loss(compiled, above=0.01)
             _print_relative_to(compiled, "Optimal")
+        print(textwrap.fill(str(encoding), WIDTH))
     return OK if solution.plan is not None else NEGATIVE
 
 
