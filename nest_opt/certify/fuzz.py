@@ -60,8 +60,9 @@ Progress = Callable[[int, int, str], None]
 
 #: Problems with more plans or cells than this are drawn again.
 MAX_PLANS, MAX_CELLS = 250, 8
-#: The integer programs are asked about so many cells of a problem, the best ones.
-_PROGRAMS_CELLS = 2
+#: The integer programs are asked about the best cell of a problem, and every few times about so
+#: many of the best.
+_PROGRAMS_CELLS, _MORE_CELLS_EVERY = 3, 4
 #: One problem in so many is put to the integer programs, and one in so many to the witness.
 _PROGRAMS_EVERY, _WITNESS_EVERY = 6, 5
 #: Wall clock of shrinking one problem, seconds.
@@ -243,8 +244,8 @@ def _exact_complaints(entry: Entry, *, witness: bool) -> list[str]:
     return wrong
 
 
-def _programs_complaints(entry: Entry) -> list[str]:
-    complaints = program_complaints(entry, ("runs", "assignment"), _PROGRAMS_CELLS)
+def _programs_complaints(entry: Entry, cells: int = _PROGRAMS_CELLS) -> list[str]:
+    complaints = program_complaints(entry, ("runs", "assignment"), cells)
     return [f"programs: {text}" for text in complaints]
 
 
@@ -313,7 +314,8 @@ def _worker(seed: int, worker: int, jobs: int, until: float) -> dict[str, Any]:
         entry = _entry(data)
         complaints = _exact_complaints(entry, witness=witness)
         if turn % _PROGRAMS_EVERY == 0 and not complaints:
-            complaints = _programs_complaints(entry)
+            more = turn % (_PROGRAMS_EVERY * _MORE_CELLS_EVERY) == 0
+            complaints = _programs_complaints(entry, _PROGRAMS_CELLS if more else 1)
             found["with_programs"] += 1
         found["problems"] += 1
         found["with_witness"] += witness
