@@ -98,7 +98,7 @@ def test_compile(capsys: Capture, tmp_path: Path) -> None:
 
 SOLVE_FIELDS = {
     "problem", "digest", "status", "batch_ticks", "tick_seconds", "batch_seconds",
-    "sequences_per_second", "tau_ticks", "sigma_ticks", "plan", "cells", "wall_seconds",
+    "sequences_per_second", "tau_ticks", "sigma_ticks", "plan", "cells", "wall_seconds", "encoding",
 }  # fmt: skip
 PLAN_FIELDS = {
     "digest", "microbatch", "replicas", "microbatches", "layout", "template", "stages"

@@ -110,6 +110,7 @@ COMMANDS = (
     "nest_opt/cli.py",
     "nest_opt/__main__.py",
     "nest_opt/certify/generate.py",
+    "nest_opt/certify/manifest.py",
     "nest_opt/certify/mutants.py",
 )
 

@@ -70,9 +70,11 @@ PUBLISHED = {
     "qwen3-235b-a22b": 235_093_634_560,
     "qwen3-30b-a3b": 30_532_122_624,
 }
+#: Every shipped model but the layer tables of the NEST artifact.
+CONFIGS = [name for name in names("models") if not name.startswith("nest/")]
 
 
-@pytest.mark.parametrize("name", names("models"))
+@pytest.mark.parametrize("name", CONFIGS)
 def test_shipped_models_have_the_published_parameters(name: str) -> None:
     found = load_model(name)
     assert isinstance(found, ConfigModel)
@@ -81,7 +83,7 @@ def test_shipped_models_have_the_published_parameters(name: str) -> None:
         assert count(found) == PUBLISHED[name]
 
 
-@pytest.mark.parametrize("name", names("models"))
+@pytest.mark.parametrize("name", CONFIGS)
 def test_shipped_models_offer_the_default_templates(name: str) -> None:
     found = load_model(name)
     assert isinstance(found, ConfigModel)
