@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 from nest_opt.compile import Compiled, compile_problem
 from nest_opt.evaluate import Evaluation, Evaluator
 from nest_opt.plan import RECOMPUTATIONS, Plan
-from nest_opt.problem import Problem
+from nest_opt.problem import Problem, exact
 
 #: What a device holds besides, and what a step takes besides; the reserve has to cover the first.
 NOT_MODELLED = (
@@ -92,7 +93,7 @@ class Explanation:
     for :class:`nest_opt.evaluate.Evaluation`. ``remedies`` has for each stage that does not fit the
     choice under which it does and the batch takes least, if there is one; ``all_fit_ticks`` is T
     with all of them, None if some stage has none. ``needed_bytes`` is the device memory with which
-    the plan would fit as it is.
+    the plan would fit as it is, the same share of it reserved.
     """
 
     evaluation: Evaluation
@@ -144,6 +145,7 @@ def explain(problem: Problem, plan: Plan) -> Explanation:
     evaluation = evaluator.evaluate(plan)
     device = problem.cluster.device.memory_bytes
     limit = evaluation.memory_limit_bytes
+    usable_share = 1 - exact(problem.training.reserve_fraction)
     quantum = compiled.quantum_bytes
     stages = []
     for stage in evaluation.stages:
@@ -177,7 +179,7 @@ def explain(problem: Problem, plan: Plan) -> Explanation:
         tightest=min(range(len(stages)), key=lambda j: stages[j].free) if stages else None,
         remedies=tuple(remedies),
         all_fit_ticks=all_fit,
-        needed_bytes=max(stage.used for stage in stages) + device - limit if stages else None,
+        needed_bytes=ceil(max(stage.used for stage in stages) / usable_share) if stages else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from nest_opt import explain, load_problem, solve
+from nest_opt import evaluate, explain, load_problem, solve
 from nest_opt.plan import Plan
 from nest_opt.problem import Problem
 from nest_opt.report.explanation import NOT_MODELLED
@@ -35,9 +35,19 @@ def test_the_reserve_is_what_is_not_usable() -> None:
     explanation = explain(problem, optimal(load_problem("worked-example-160")))
     assert explanation.reserve_bytes == 16 * MIB
     assert [stage.free for stage in explanation.stages] == [-8 * MIB, 24 * MIB]
-    assert explanation.needed_bytes == (152 + 16) * MIB
     for stage in explanation.stages:
         assert stage.used + stage.reserve + stage.free == explanation.device_bytes
+
+
+def test_the_memory_that_would_do() -> None:
+    # 152 MiB are 0.9 of 168.9, a tenth of which is reserved; 168 would leave 151.
+    reserve = {"training.reserve_fraction": 0.1}
+    plan = optimal(load_problem("worked-example-160"))
+    needed = explain(load_problem("worked-example-160", reserve), plan).needed_bytes
+    assert needed == -(-152 * MIB * 10 // 9)
+    for memory, fits in ((needed, True), (needed - 1, False)):
+        enough = {**reserve, "cluster.device.memory_bytes": memory}
+        assert evaluate(load_problem("worked-example-160", enough), plan).feasible is fits
 
 
 def test_what_binds() -> None:
