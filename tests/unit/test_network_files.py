@@ -143,6 +143,110 @@ def test_directed_and_parallel_links_are_kept(tmp_path: Path) -> None:
     assert all(link["directed"] for link in links)
 
 
+def test_a_csv_may_give_each_direction_a_row(tmp_path: Path) -> None:
+    # One way 5, the other 7: the worse direction counts. Undirected, the rows would be two links
+    # side by side, the faster of which serves both ways.
+    path = tmp_path / "net.csv"
+    head = "source,target,bandwidth_bytes_per_second,directed\n"
+    for directed, rate in (("true", 5), ("", 7)):
+        rows = f"device.0,device.1,5,{directed}\ndevice.1,device.0,7,{directed}\n"
+        path.write_text(head + rows)
+        (link,) = network_of(load_cluster(str(cluster_file(tmp_path, "net.csv")))).classes
+        assert 1 / link.seconds_per_byte == rate
+
+
+@pytest.mark.parametrize("declared", ["", '"multigraph": false, '])
+def test_edges_between_the_same_nodes_are_all_kept(declared: str, tmp_path: Path) -> None:
+    # networkx would keep the last alone where the file calls itself no multigraph.
+    (tmp_path / "net.json").write_text(
+        "{" + declared + '"nodes": [{"id": "a", "device": 0}, {"id": "b", "device": 1}], "edges": ['
+        '{"source": "a", "target": "b", "bandwidth_bytes_per_second": 7},'
+        '{"source": "b", "target": "a", "bandwidth_bytes_per_second": 5}]}'
+    )
+    links = read_network(tmp_path / "net.json")["links"]
+    assert sorted(link["bandwidth_bytes_per_second"] for link in links) == [5, 7]
+
+
+#: Two devices, and an edge with more: networkx reads what follows without a word and loses some.
+PAIR = '{"id": "a", "device": 0}, {"id": "b", "device": 1}'
+EDGE = '{"source": "a", "target": "b", "bandwidth_bytes_per_second": 5%s}'
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "message"),
+    [
+        (f'{PAIR}, {{"id": "a", "device": 2}}', EDGE % "", "node a: is the name of 2 nodes"),
+        (
+            PAIR,
+            EDGE % ', "key": 0' + ", " + EDGE % ', "key": 0',
+            "of 2, 1 were read; give edges between the same nodes different ids",
+        ),
+        (
+            PAIR,
+            EDGE % "" + ', {"source": "a", "target": "B", "bandwidth_bytes_per_second": 5}',
+            "node B: has an edge, but is not among the nodes",
+        ),
+        (PAIR, EDGE % ', "latency": 1', "edge a - b: latency would not be read"),
+        (PAIR, EDGE % ', "bandwidth": 1', "edge a - b: bandwidth would not be read"),
+        (PAIR, EDGE % ', "directed": true', "edge a - b: directed would not be read"),
+    ],
+)
+def test_nothing_is_passed_over_in_silence(
+    nodes: str, edges: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "net.json").write_text(f'{{"nodes": [{nodes}], "edges": [{edges}]}}')
+    with pytest.raises(InputError) as caught:
+        read_network(tmp_path / "net.json")
+    assert message in str(caught.value)
+
+
+HEAD = """<graphml xmlns="http://graphml.graphdrawing.org/xmlns">
+<key id="d" for="node" attr.name="device" attr.type="boolean"><default>%s</default></key>
+<key id="b" for="edge" attr.name="bandwidth_bytes_per_second" attr.type="double"/>
+<key id="l" for="edge" attr.name="latency_seconds" attr.type="double"><default>2</default></key>
+"""
+NODES = '<node id="a"/><node id="b"/><node id="s"><data key="d">false</data></node>'
+
+
+def graphml_edge(source: str, target: str, more: str = "", data: str = "") -> str:
+    return f'<edge source="{source}" target="{target}" {more}><data key="b">5</data>{data}</edge>'
+
+
+def test_defaults_of_graphml_hold_where_nothing_is_said(tmp_path: Path) -> None:
+    edges = graphml_edge("a", "s") + graphml_edge("s", "b", data='<data key="l">1</data>')
+    body = f'<graph edgedefault="undirected">{NODES}{edges}</graph></graphml>'
+    path = tmp_path / "net.GraphML"
+    path.write_text(HEAD % "true" + body)
+    found = read_network(path)
+    assert found["devices"] == ["a", "b"]
+    assert sorted(link["latency_seconds"] for link in found["links"]) == [1, 2]
+    path.write_text(HEAD % "false" + body)
+    with pytest.raises(InputError, match="has no devices"):
+        read_network(path)
+
+
+@pytest.mark.parametrize(
+    ("graphs", "message"),
+    [
+        ([NODES + graphml_edge("a", "b", 'id="x"') * 2], "of 2, 1 were read"),
+        ([NODES + graphml_edge("a", "b"), graphml_edge("a", "b")], "of 2, 1 were read"),
+        ([NODES, '<node id="c"/>'], "node c: was not read; a file has one graph"),
+        ([NODES + '<node id="b"/>'], "node b: is the name of 2 nodes"),
+        ([NODES + graphml_edge("a", "c")], "node c: has an edge, but is not among the nodes"),
+        ([NODES + "<hyperedge/>"], "hyperedges"),
+        ([NODES + graphml_edge("a", "b", 'directed="true"')], "directed=true edge"),
+    ],
+)
+def test_nothing_of_graphml_is_passed_over_in_silence(
+    graphs: list[str], message: str, tmp_path: Path
+) -> None:
+    body = "".join(f'<graph edgedefault="undirected">{inside}</graph>' for inside in graphs)
+    (tmp_path / "net.graphml").write_text(f"{HEAD % 'true'}{body}</graphml>")
+    with pytest.raises(InputError) as caught:
+        read_network(tmp_path / "net.graphml")
+    assert message in str(caught.value)
+
+
 LAUGHS = """<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY lol "lol"><!ENTITY lol2 "&lol;&lol;&lol;&lol;&lol;&lol;&lol;&lol;">]>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns"><graph edgedefault="directed">
@@ -183,7 +287,16 @@ def test_graphml_without_a_finite_bandwidth_is_refused(rate: str, tmp_path: Path
         ("net.graphml", "", "is not GraphML"),
         ("net.json", "[]", "is neither a network nor a graph"),
         ("net.json", '{"nodes": 3, "links": []}', "node-link form"),
-        ("net.json", '{"nodes": [{}], "edges": []}', "has no devices"),
+        ("net.json", '{"nodes": [{}], "edges": []}', "node-link form: 'id' is missing"),
+        ("net.json", '{"nodes": [{"id": true}], "edges": []}', "node True: an id must be text"),
+        ("net.json", '{"nodes": [], "edges": [], "links": []}', "keep one of the two"),
+        ("net.json", '{"nodes": [], "edges": [], "directed": "no"}', "must be true or false"),
+        ("net.json", '{"nodes": [{"id": 1}], "edges": []}', "has no devices"),
+        (
+            "net.json",
+            '{"nodes": [{"id": "a", "device": 1}, {"id": "b", "device": true}], "edges": []}',
+            "node a: device must be true, as at node b, or all must be numbers (found 1)",
+        ),
         (
             "net.json",
             '{"nodes": [{"id": 1, "device": true}], "edges": [{"source": 1}]}',
@@ -208,8 +321,8 @@ def test_graphml_without_a_finite_bandwidth_is_refused(rate: str, tmp_path: Path
         ),
         (
             "net.json",
-            '{"nodes": [{"id": 1, "device": true}], "edges": [{"source": 1, "target": 2}]}',
-            "edge 1 - 2: bandwidth_bytes_per_second must be a number",
+            '{"nodes": [{"id": 1, "device": true}], "edges": [{"source": 1, "target": 1}]}',
+            "edge 1 - 1: bandwidth_bytes_per_second must be a number",
         ),
         ("net.csv", "", "is empty"),
         ("net.csv", "from,to,rate\n", "column from: unknown"),
@@ -217,6 +330,16 @@ def test_graphml_without_a_finite_bandwidth_is_refused(rate: str, tmp_path: Path
         ("net.csv", "source,target,bandwidth_bytes_per_second\na,b,nan\n", "must be a number"),
         ("net.csv", "source,target,bandwidth_bytes_per_second\na,b,1_0\n", "must be a number"),
         ("net.csv", "source,target,bandwidth_bytes_per_second\na,b,5\n", "has no devices"),
+        (
+            "net.csv",
+            "source,target,bandwidth_bytes_per_second\ndevice.0,device.01,5\n",
+            "device.01: is no number of a device",
+        ),
+        (
+            "net.csv",
+            "source,target,bandwidth_bytes_per_second,directed\ndevice.0,device.1,5,maybe\n",
+            "directed: must be true or false",
+        ),
         ("net.csv", 'source,target,bandwidth_bytes_per_second\n"a,b,5\n', "is not CSV"),
     ],
 )
