@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from nest_opt.compile import Compiled
     from nest_opt.estimate.fit import Errors, Fit
     from nest_opt.estimate.profile import LayerTime
-    from nest_opt.evaluate import Evaluation
+    from nest_opt.evaluate import Evaluation, LoadParts, SyncParts
     from nest_opt.plan import Plan
     from nest_opt.problem import Problem
     from nest_opt.report.explanation import Explanation
@@ -544,7 +544,8 @@ def _explain(arguments: argparse.Namespace) -> int:
     explanation = explain(problem, plan)
     if arguments.json:
         head = {"problem": compiled.name, "digest": compiled.digest}
-        _print_json(head | explanation.to_dict())
+        times = [time.to_dict() for time in _layer_times(problem, compiled)]
+        _print_json(head | explanation.to_dict() | ({"times": times} if times else {}))
     else:
         _print_explanation(problem, compiled, plan, explanation)
     return OK if explanation.evaluation.feasible else NEGATIVE
@@ -809,6 +810,8 @@ def _import(arguments: argparse.Namespace) -> int:
             f"{search['expert'][0]} shards besides, recomputation {search['recomputation'][0]}; "
             f"priced as the artifact does: all_reduce {training['all_reduce']}, {options}"
         )
+        if data["description"]:
+            said += f". Otherwise than the artifact: {data['description']}"
         print(textwrap.fill(_printable(f"nest-opt: {said}"), WIDTH), file=sys.stderr)
     return OK
 
@@ -1162,8 +1165,15 @@ def _print_evaluation(
         ]
         _print_table(rows)
         _print_components(compiled, evaluation)
+    if evaluation.violations:
+        print("\nviolations")
+        _print_list(evaluation.violations)
+    _print_remarks(evaluation)
+
+
+def _print_remarks(evaluation: Evaluation) -> None:
+    """What is worth knowing about a plan besides its price and what it breaks."""
     for title, items in (
-        ("violations", evaluation.violations),
         (
             "claims of the plan that do not hold",
             [
@@ -1231,12 +1241,33 @@ def _print_loads(compiled: Compiled, evaluation: Evaluation) -> None:
             stage.load_ticks,
             stage.sync_ticks,
         )
-        loads.append([str(j), _layer_range(compiled, stage.layers, 12), *map(ms, ticks)])
-    print("\nload, ms per microbatch, and synchronisation, ms per batch")
+        marked = str(j) + ("*" if j == evaluation.bottleneck else "")
+        loads.append([marked, _layer_range(compiled, stage.layers, 12), *map(ms, ticks)])
+    print("\nload, ms per microbatch, and synchronisation, ms per batch (*: bottleneck)")
     _print_table(
         loads,
         ("#", "layers", "comp.", "recomp.", "coll.", "transf.", "ZeRO", "load", "sync"),
         right=(0, *range(2, 9)),
+    )
+
+
+def _print_synchronisation(compiled: Compiled, evaluation: Evaluation) -> None:
+    """What each stage's synchronisation is made of, if some is of more than dense weights."""
+    parts = [stage.sync_parts_ticks for stage in evaluation.stages]
+    if not any(part.expert or part.tied for part in parts):
+        return
+    print("\nsynchronisation, ms per batch")
+    _print_table(
+        [
+            [str(j)]
+            + [
+                _milliseconds(ticks, compiled.tick_seconds)
+                for ticks in (part.dense, part.expert, part.tied, part.total)
+            ]
+            for j, part in enumerate(parts)
+        ],
+        ("#", "dense weights", "expert weights", "tied weight", "total"),
+        right=range(5),
     )
 
 
@@ -1250,6 +1281,7 @@ def _print_explanation(
     if evaluation.batch_ticks is None:
         print("\nviolations")
         _print_list(evaluation.violations)
+        _print_remarks(evaluation)
         return
     rows = _price_rows(
         problem, compiled, evaluation.batch_ticks, evaluation.tau_ticks, evaluation.sigma_ticks
@@ -1257,11 +1289,14 @@ def _print_explanation(
     _print_table([*rows, *_shape_rows(plan, evaluation.microbatches)])
     _print_memory_shares(explanation)
     _print_loads(compiled, evaluation)
+    _print_synchronisation(compiled, evaluation)
     print("\nwhat binds")
     _print_list(_binding(compiled, explanation))
     if evaluation.violations:
         print("\nwhat would help")
         _print_list(_helpful(compiled, explanation))
+        _print_list(_helpful_altogether(compiled, explanation))
+    _print_remarks(evaluation)
     reserve = explanation.reserve_bytes
     said = (
         f"Not modelled: {'; '.join(NOT_MODELLED)}. The reserve has to cover them: "
@@ -1273,12 +1308,16 @@ def _print_explanation(
 
 
 def _print_memory_shares(explanation: Explanation) -> None:
-    unit, scale = _memory_unit(explanation.device_bytes)
+    device = explanation.device_bytes
+    unit, scale = _memory_unit(max(device, *(held.used for held in explanation.stages)))
 
     def share(amount: int) -> str:
-        return f"{amount / scale:.2f} {100 * amount / explanation.device_bytes:3.0f}%"
+        times = amount / device
+        told = f"{100 * times:3.0f}%" if -10 < times < 10 else ">10x" if times > 0 else "<-10x"
+        return f"{amount / scale:.{2 if abs(amount) < 1000 * scale else 0}f} {told}"
 
-    print(f"\nmemory per device, {unit} and share of {explanation.device_bytes / scale:.2f} {unit}")
+    device_unit, device_scale = _memory_unit(device)
+    print(f"\nmemory per device, {unit} and share of {device / device_scale:.2f} {device_unit}")
     rows = [
         [
             str(j) + ("*" if j == explanation.tightest else ""),
@@ -1303,10 +1342,12 @@ def _print_memory_shares(explanation: Explanation) -> None:
     )
     gathered = any(held.gather for held in explanation.stages)
     counts = ", ".join(str(stage.in_flight) for stage in explanation.evaluation.stages)
+    reserve = explanation.reserve_bytes
     print(
         textwrap.fill(
-            f"*: least free; reserve: {explanation.reserve_bytes / scale:.2f} {unit} of each "
-            f"device; in flight: activations of {counts} microbatches"
+            f"*: least free; reserve: {reserve / scale:.2f} {unit} of each device "
+            f"({100 * reserve / device:.0f}%); in flight: activations of "
+            f"{counts} microbatches"
             + ("; working: with the largest layer's gathered weights" if gathered else ""),
             WIDTH,
         )
@@ -1318,38 +1359,41 @@ def _binding(compiled: Compiled, explanation: Explanation) -> list[str]:
     evaluation = explanation.evaluation
     assert evaluation.bottleneck is not None and explanation.tightest is not None
     j, slots = evaluation.bottleneck, evaluation.microbatches + len(evaluation.stages) - 1
-    stage = evaluation.stages[j]
-    parts = {
-        name.replace("_", " "): value
-        for name, value in vars(stage.load_parts_ticks).items()
-        if value
-    }
-    total = sum(parts.values()) or 1
-    shares = ", ".join(
-        f"{name} {100 * value / total:.0f}%"
-        for name, value in sorted(parts.items(), key=lambda part: -part[1])
-        if 200 * value >= total
-    )
     share = explanation.pipeline_share
     tight = explanation.stages[explanation.tightest]
     fullness = 100 * tight.used / (tight.used + tight.free) if tight.used + tight.free else 100
     said = [
         f"time: stage {j} is the bottleneck, paid {slots} times"
         + (f", {100 * share:.1f}% of the batch" if share is not None else "")
-        + (f"; its load is {shares}" if shares else ""),
+        + f"; its load: {_shares(evaluation.stages[j].load_parts_ticks)}",
         f"memory: stage {explanation.tightest} is the fullest, {fullness:.0f}% of what is usable",
     ]
-    slowest = max(range(len(evaluation.stages)), key=lambda k: evaluation.stages[k].sync_ticks)
-    if evaluation.sigma_ticks:
+    if evaluation.sigma_ticks and share is not None:
+        synchronisation = [stage.sync_ticks for stage in evaluation.stages]
+        first = compiled.cost_model.synchronisation == "first_stage"
+        k = 0 if first else synchronisation.index(max(synchronisation))
         said.append(
-            f"synchronisation: stage {slowest} is the slowest, "
-            f"{_duration(float(evaluation.stages[slowest].sync_ticks * compiled.tick_seconds))}"
+            f"synchronisation: stage {k} {'alone counts' if first else 'is the slowest'}, "
+            f"{_duration(float(synchronisation[k] * compiled.tick_seconds))} per batch, "
+            f"{100 * (1 - share):.1f}% of it: {_shares(evaluation.stages[k].sync_parts_ticks)}"
         )
     return said
 
 
+def _shares(parts: LoadParts | SyncParts) -> str:
+    """What a load or a synchronisation is made of, the largest part first, in per cent."""
+    total = parts.total or 1
+    named = sorted(vars(parts).items(), key=lambda part: -part[1])
+    shares = (
+        f"{name.replace('_', ' ')} {100 * ticks / total:.0f}%"
+        for name, ticks in named
+        if 200 * ticks >= total
+    )
+    return ", ".join(shares) or "nothing"
+
+
 def _helpful(compiled: Compiled, explanation: Explanation) -> list[str]:
-    """What would make a plan fit, stage by stage, and as a whole."""
+    """What would make each stage fit that does not."""
     evaluation = explanation.evaluation
     said = []
     mended = {remedy.stage: remedy for remedy in explanation.remedies}
@@ -1357,6 +1401,8 @@ def _helpful(compiled: Compiled, explanation: Explanation) -> list[str]:
         if held.free >= 0:
             continue
         missing = f"stage {j} lacks {-held.free / 2**20:,.1f} MiB"
+        if -held.free < 2**20:
+            missing = f"stage {j} lacks {-held.free:,} bytes"
         if j not in mended:
             said.append(f"{missing}; no recomputation or ZeRO stage saves that much")
             continue
@@ -1368,12 +1414,18 @@ def _helpful(compiled: Compiled, explanation: Explanation) -> list[str]:
             f"{_duration(float(slower * compiled.tick_seconds))} to the batch"
             + ("" if remedy.searched else " (not in the search lists)")
         )
+    return said
+
+
+def _helpful_altogether(compiled: Compiled, explanation: Explanation) -> list[str]:
+    """What all these changes make of a plan, and with which memory it needs none of them."""
+    said = []
     if explanation.all_fit_ticks is not None:
         seconds = _duration(float(explanation.all_fit_ticks * compiled.tick_seconds))
         said.append(f"with all of that the plan fits, and a batch takes {seconds}")
     if explanation.needed_bytes is not None:
         said.append(
-            f"as it is, the plan needs devices of {explanation.needed_bytes / 2**20:,.0f} MiB"
+            f"as it is, the plan needs devices of {-(-explanation.needed_bytes // 2**20):,} MiB"
         )
     return said
 

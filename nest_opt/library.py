@@ -201,6 +201,9 @@ def _find_problem(reference: str) -> tuple[str, Any, Path]:
             "search": default_search(model, loaded),
         }
         return reference, {"format": FORMAT, "name": reference, **parts}, Path()
+    if reference.endswith(".csv"):
+        told = f"is a table of layers; name its cluster as well: {reference}@h100-64"
+        raise InputError(reference, told)
     if _looks_like_path(reference):
         return reference, read_json(Path(reference)), Path(reference).parent
     if reference in names("models"):

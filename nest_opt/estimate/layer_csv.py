@@ -16,12 +16,22 @@ each other; a layer's place is that of its first line.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+from collections.abc import Iterator
+from dataclasses import asdict, replace
+from difflib import get_close_matches
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from nest_opt.errors import Complaint, InputError
-from nest_opt.files import read_rows
+from nest_opt.files import canonical_json, complaints_of, read_rows, read_text
+from nest_opt.plan import Template
+from nest_opt.problem import Layer, LayersModel
 
 _TIMES_AND_SIZES = (
     "recompute_seconds",
@@ -35,6 +45,7 @@ _TIMES_AND_SIZES = (
     "output_bytes",
     "cut_bytes",
 )
+_QUANTITIES = ("forward_seconds", "backward_seconds", *_TIMES_AND_SIZES)
 #: The type of each column, and whether it may be left out.
 COLUMNS: dict[str, tuple[type, bool]] = {
     "layer": (str, False),
@@ -53,53 +64,79 @@ COLUMNS: dict[str, tuple[type, bool]] = {
 _TEMPLATE = ("tensor", "context", "expert", "sequence_parallel")
 #: Weights do not depend on the microbatch.
 _FIXED = ("weight_bytes", "expert_weight_bytes")
-_CALL = re.compile(r"(\w+) (\w+) (\w+) ([0-9.eE+]+)(?: x([0-9]+))?")
+_LARGEST_MICROBATCH = 10**6 - 1
+_CALL = re.compile(
+    r"(\w+) (\w+) (\w+) ([0-9]{1,40}(?:\.[0-9]{0,40})?(?:[eE]\+?[0-9]{1,3})?)(?: x([0-9]{1,9}))?"
+)
+
+#: A cell of every column that a line fills, with its calls read.
+_Row = dict[str, Any]
 
 
 def read_layers(path: Path) -> dict[str, Any]:
-    """The model of a CSV file, as JSON data of kind ``layers`` named like the file.
+    """The model of a CSV file, as valid JSON data of kind ``layers`` named like the file.
 
-    Raises :class:`InputError`, listing every line and column that is wrong. What only the whole
-    table can tell (a template that one layer lacks, an unknown input) is found where the model is
-    validated.
+    Raises :class:`InputError`, listing every line and column that is wrong; then what only the
+    whole table can tell (a template that one layer lacks, an unknown input).
     """
     complaints: list[Complaint] = []
     layers: dict[str, dict[str, Any]] = {}
-    lines: dict[tuple[str, Any], list[dict[str, Any]]] = {}
-    for number, row in enumerate(read_rows(path, COLUMNS), 1):
-        where = f"row {number} below the header, layer {row['layer']}"
+    lines: dict[tuple[str, Template], list[_Row]] = {}
+    for number, row in _rows(path):
+        where = f"line {number}"
+        complaints += _wrong(row, where)
         layer = layers.setdefault(row["layer"], {"name": row["layer"]})
-        for field, value in (("count", row.get("count")), ("inputs", _inputs(row.get("inputs")))):
-            if value is not None and layer.setdefault(field, value) != value:
-                complaints.append(
-                    Complaint(where, f"another line of the layer has {field} {layer[field]}")
-                )
+        for field in ("count", "inputs"):
+            if field in row and layer.setdefault(field, row[field]) != row[field]:
+                told = f"another line of layer {row['layer']} has {layer[field]}"
+                complaints.append(Complaint(f"{where}, {field}", told, str(row[field])))
+        template = Template(**{axis: row[axis] for axis in _TEMPLATE if axis in row})
+        lines.setdefault((row["layer"], template), []).append(row)
+    for (name, template), rows in lines.items():
+        costs = _costs(name, template, rows, complaints)
+        layers[name].setdefault("costs", []).append(costs)
+    if not layers:
+        complaints.append(Complaint("", "has no line below the header; give each layer one"))
+    if complaints:
+        raise InputError(str(path), complaints)
+    data = {"kind": "layers", "name": path.stem, "layers": list(layers.values())}
+    _validate(LayersModel, data, str(path))
+    return data
+
+
+def _rows(path: Path) -> Iterator[tuple[int, _Row]]:
+    """The lines below the header, each with its number and its calls and inputs read."""
+    try:
+        rows = read_rows(path, COLUMNS)
+    except InputError as error:
+        raise InputError(error.source, [_hinted(c) for c in error.complaints]) from None
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    numbers = [reader.line_num for line in reader if any(map(str.strip, line))]
+    complaints = []
+    for number, row in zip(numbers[1:], rows, strict=True):
         try:
             row["collectives"] = _calls(row.get("collectives", ""))
         except ValueError as error:
-            complaints.append(
-                Complaint(
-                    f"{where}, collectives",
-                    "each must be KIND AXIS PASS BYTES, and xN for N of them, such as "
-                    "'all_reduce tensor forward 33554432 x2'",
-                    str(error),
-                )
+            wanted = (
+                "each must be KIND AXIS PASS BYTES, and xN for N of them, such as "
+                "'all_reduce tensor forward 33554432 x2'"
             )
-            row["collectives"] = []
-        template = tuple((axis, row[axis]) for axis in _TEMPLATE if axis in row)
-        lines.setdefault((row["layer"], template), []).append(row)
-    for (name, template), rows in lines.items():
-        costs = _costs(name, dict(template), rows, complaints)
-        layers[name].setdefault("costs", []).append(costs)
+            complaints.append(Complaint(f"line {number}, collectives", wanted, str(error)))
+        if "inputs" in row:
+            cell = row["inputs"]
+            row["inputs"] = [] if cell == "-" else [name.strip() for name in cell.split(";")]
     if complaints:
         raise InputError(str(path), complaints)
-    return {"kind": "layers", "name": path.stem, "layers": list(layers.values())}
+    yield from zip(numbers[1:], rows, strict=True)
 
 
-def _inputs(cell: str | None) -> list[str] | None:
-    if cell is None:
-        return None
-    return [] if cell == "-" else [name.strip() for name in cell.split(";")]
+def _hinted(complaint: Complaint) -> Complaint:
+    """A complaint about a column that nobody knows, with the one that was meant."""
+    close = get_close_matches(complaint.field.removeprefix("column "), COLUMNS, n=1)
+    if not close or not complaint.message.startswith("unknown;"):
+        return complaint
+    hint = f"unknown; did you mean {close[0]}?"
+    return replace(complaint, message=complaint.message.replace("unknown;", hint))
 
 
 def _calls(cell: str) -> list[dict[str, Any]]:
@@ -107,37 +144,61 @@ def _calls(cell: str) -> list[dict[str, Any]]:
     calls = []
     for piece in filter(None, map(str.strip, cell.split(";"))):
         match = _CALL.fullmatch(" ".join(piece.split()))
-        if match is None:
+        if match is None or not isfinite(float(match[4])):
             raise ValueError(repr(piece[:40]))
         kind, axis, direction, size, count = match.groups()
-        try:
-            call = {"kind": kind, "axis": axis, "pass": direction, "bytes": float(size)}
-        except ValueError:
-            raise ValueError(repr(piece[:40])) from None
+        call = {"kind": kind, "axis": axis, "pass": direction, "bytes": float(size)}
         calls.append(call | ({"count": int(count)} if count else {}))
     return calls
 
 
+def _wrong(row: _Row, where: str) -> list[Complaint]:
+    """What is wrong with one line, whatever the others say."""
+    complaints = []
+    microbatch = row.get("microbatch", 1)
+    if not 1 <= microbatch <= _LARGEST_MICROBATCH:
+        told = f"must be 1 to {_LARGEST_MICROBATCH:,}, or empty for quantities per sequence"
+        complaints.append(Complaint(f"{where}, microbatch", told, str(microbatch)))
+    if row.get("sequence_parallel") and row.get("tensor", 1) == 1:
+        told = "needs a tensor degree above 1"
+        complaints.append(Complaint(f"{where}, sequence_parallel", told, "true"))
+    costs = {field: row[field] for field in (*_QUANTITIES, "collectives") if field in row}
+    costs["template"] = {axis: row[axis] for axis in _TEMPLATE if axis in row}
+    layer = {"name": row["layer"], "costs": [costs]}
+    layer |= {field: row[field] for field in ("count", "inputs") if field in row}
+    try:
+        _validate(Layer, layer, "")
+    except InputError as error:
+        for complaint in error.complaints:
+            column = re.sub(r"^(costs\[0\]\.)?(template\.)?", "", complaint.field)
+            column = {"name": "layer"}.get(column, column)
+            complaints.append(replace(complaint, field=f"{where}, {column}"))
+    return complaints
+
+
+def _validate(model: type[Layer | LayersModel], data: dict[str, Any], source: str) -> None:
+    try:
+        model.model_validate_json(canonical_json(data))
+    except ValidationError as error:
+        raise InputError(source, complaints_of(error, data)) from None
+
+
 def _costs(
-    name: str,
-    template: dict[str, Any],
-    rows: list[dict[str, Any]],
-    complaints: list[Complaint],
+    name: str, template: Template, rows: list[_Row], complaints: list[Complaint]
 ) -> dict[str, Any]:
     """``costs`` of one layer and template; by microbatch where the lines say so."""
-    where = f"layer {name}" + (f", template {template}" if template else "")
-    fields = ("forward_seconds", "backward_seconds", *_TIMES_AND_SIZES)
+    where = f"layer {name}, template {template.label}"
     sizes = [row.get("microbatch") for row in rows]
-    costs: dict[str, Any] = {"template": template}
-    if len(rows) == 1 and sizes == [None]:
-        costs |= {field: rows[0][field] for field in fields if field in rows[0]}
+    costs: dict[str, Any] = {"template": asdict(template)}
+    if sizes == [None]:
+        costs |= {field: rows[0][field] for field in _QUANTITIES if field in rows[0]}
         return costs | {"collectives": rows[0]["collectives"]}
     if None in sizes or len(set(sizes)) < len(sizes):
         complaints.append(
             Complaint(where, "stands on several lines; give each a microbatch of its own")
         )
         return costs
-    for field in fields:
+    for field in _QUANTITIES:
         given = {str(row["microbatch"]): row[field] for row in rows if field in row}
         if not given:
             continue

@@ -3,22 +3,25 @@
 Source of the format: github.com/scai-tech/Nest (MIT licence), commit 3e163ad, the JSON that its
 placement program reads. What that program charges is in the options of the cost model
 (``formulations/README.md``, section 4) and in :data:`CONVENTIONS`; nothing else is special about an
-imported problem.
+imported problem. Where a file asks for something that these do not cover, its problem's description
+says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from math import gcd, prod
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import networkx as nx
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from nest_opt.compile import MAX_QUANTA
 from nest_opt.errors import Complaint, InputError
 from nest_opt.files import complaints_of, read_json
-from nest_opt.problem import FORMAT
+from nest_opt.problem import FORMAT, MAX_LAYERS
 
 #: ``training`` of a problem that prices as the artifact does, all but its batch and optimizer.
 CONVENTIONS: dict[str, Any] = {
@@ -32,13 +35,15 @@ CONVENTIONS: dict[str, Any] = {
         "in_flight": "stages_behind",
     },
 }
-#: Bytes per weight: SGD holds weights and gradients, Adam as many bytes again.
+#: Bytes per weight: both hold weights and gradients, Adam two moments and a copy in full precision.
 OPTIMIZERS: dict[str, Any] = {
     "SGD": "sgd4",
-    "Adam": {"weights": 2, "gradients": 2, "optimizer": 2},
+    "Adam": {"weights": 2, "gradients": 2, "optimizer": 12},
 }
 #: Devices hold at most so many bytes in a problem; the artifact's inputs may say "without limit".
 _MOST_MEMORY = 2**60
+#: A problem's batch holds at most so many sequences.
+_MOST_SEQUENCES = 10**7
 
 _Amount = Annotated[float, Field(ge=0, le=1e24, allow_inf_nan=False)]
 _Rate = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False)]
@@ -119,21 +124,25 @@ def problem_of_input(
     except ValidationError as error:
         raise InputError(source, complaints_of(error, data)) from None
     complaints = [*_level_complaints(found), *_graph_complaints(found)]
+    if found.mbsInBatch * found.shards > _MOST_SEQUENCES:
+        message = f"times ep_degree and cp_degree is above {_MOST_SEQUENCES} sequences"
+        complaints.append(Complaint("mbsInBatch", message, str(found.mbsInBatch)))
     if complaints:
         raise InputError(source, complaints)
     cost_model = CONVENTIONS["cost_model"] | {"synchronisation": synchronisation}
+    layers = _layers(found)
+    memory = min(int(found.maxMemoryPerDevice), _MOST_MEMORY)
+    quantum = _exact_quantum(layers, memory)
     return {
         "format": FORMAT,
         "name": name,
+        "description": " ".join(_departures(found, layers)),
         "source": "imported from an input of the NEST placement program "
         "(github.com/scai-tech/Nest); priced by its conventions",
-        "model": {"kind": "layers", "name": name, "layers": _layers(found)},
+        "model": {"kind": "layers", "name": name, "layers": layers},
         "cluster": {
             "name": name,
-            "device": {
-                "name": name,
-                "memory_bytes": min(int(found.maxMemoryPerDevice), _MOST_MEMORY),
-            },
+            "device": {"name": name, "memory_bytes": memory},
             "devices": found.maxDevices,
             "levels": [
                 {
@@ -156,6 +165,7 @@ def problem_of_input(
         "search": search_space(
             sorted(map(int, found.nodes)), found.shards, found.activationRecomputation
         ),
+        "units": {} if quantum is None else {"quantum_bytes": quantum},
     }
 
 
@@ -227,6 +237,51 @@ def _layers(found: _Input) -> list[dict[str, Any]]:
     ]
 
 
+def _exact_quantum(layers: Sequence[dict[str, Any]], memory: int) -> int | None:
+    """The unit of memory that divides every size, so that a stage which just fits still does.
+
+    None where there is none, or where a device would hold too many of it: the default serves then.
+    """
+    sizes = _sizes(layers)
+    if any(size != int(size) for size in sizes):
+        return None
+    unit = gcd(*map(int, sizes))
+    return unit if 0 < unit <= memory <= unit * MAX_QUANTA else None
+
+
+def _sizes(layers: Sequence[dict[str, Any]]) -> list[float]:
+    """Every number of bytes in the layers' costs."""
+    return [
+        size
+        for layer in layers
+        for costs in layer["costs"]
+        for field, size in costs.items()
+        if field.endswith("_bytes")
+    ]
+
+
+def _departures(found: _Input, layers: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """What the program would price otherwise, a sentence for each. Its own inputs have few."""
+    if any(above < below for below, above in pairwise(found.latency_per_level)):
+        yield (
+            "latency_per_level falls from one level to the next, which the program takes as it is; "
+            "here a level has at least the latency of those below it."
+        )
+    if any(node.parameterSize == 0 for nodes in found.nodes.values() for node in nodes):
+        yield (
+            "There are layers without weights; of a stage that has no others the program charges "
+            "the latencies of a synchronisation, here it has none."
+        )
+    entered = [edge.destId for edge in next(iter(found.edges.values()))]
+    if len(set(entered)) < len(entered):
+        yield (
+            "There are layers that several edges enter; in the program a stage that begins with "
+            "one waits for the largest of them, here it pays their sum."
+        )
+    if any(size != int(size) for size in _sizes(layers)):
+        yield "There are sizes with fractions of a byte, each of which is rounded up here."
+
+
 def _graph(found: _Input) -> nx.DiGraph[int]:
     """The layers of the first tensor degree and the edges between them."""
     degree = next(iter(found.nodes))
@@ -279,6 +334,10 @@ def _graph_complaints(found: _Input) -> list[Complaint]:
             )
         ]
     first = next(iter(found.nodes))
+    count = len(found.nodes[first])
+    if count > MAX_LAYERS:
+        message = f"has {count} layers; at most {MAX_LAYERS} are allowed"
+        return [Complaint(f"nodes.{first}", message)]
     known = {node.id for node in found.nodes[first]}
     joined = {(edge.sourceId, edge.destId) for edge in found.edges[first]}
     for degree, nodes in found.nodes.items():

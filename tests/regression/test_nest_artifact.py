@@ -103,7 +103,13 @@ def test_every_published_rival_that_fits_has_a_plan_and_no_other() -> None:
     assert len(PRICED) == 48
 
 
-@pytest.mark.parametrize("name", [f"{name}-{devices}" for name, devices, _ in facts()])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if int(name.rpartition("-")[2]) in SIZES else pytest.mark.heavy)
+        for name in RECORDED
+    ],
+)
 def test_recorded_optima(name: str) -> None:
     # Where the file gives no number, ours is recorded, so that a change is noticed.
     solution = solve(compiled(name))
@@ -118,6 +124,7 @@ def test_problems_of_every_size_are_shipped() -> None:
         for devices in (64, 128, 256, 512, 1024)
     }
     assert wanted == {name for name in names("problems") if name.startswith("nest/")}
+    assert wanted == RECORDED.keys()
     assert len(wanted) == 50
 
 

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 from nest_opt import InputError, compile_problem, load_problem, solve
-from nest_opt.estimate.layer_csv import read_layers
+from nest_opt.estimate.layer_csv import COLUMNS, read_layers
+from nest_opt.library import instances_folder
+from nest_opt.plan import Template
+from nest_opt.problem import LayerCosts
 
 MIB = 2**20
 WORKED = f"""layer,forward_seconds,backward_seconds,recompute_seconds,weight_bytes,\
@@ -68,7 +71,7 @@ def test_graphs_templates_counts_and_collectives(tmp_path: Path) -> None:
     assert layers[2]["inputs"] == ["in", "body"]
     assert layers[1]["count"] == 3
     wide = layers[1]["costs"][1]
-    assert wide["template"] == {"tensor": 2, "sequence_parallel": True}
+    assert Template(**wide["template"]) == Template(tensor=2, sequence_parallel=True)
     assert wide["collectives"] == [
         {"kind": "all_gather", "axis": "tensor", "pass": "forward", "bytes": 16.0, "count": 2},
         {"kind": "reduce_scatter", "axis": "tensor", "pass": "backward", "bytes": 10.0},
@@ -100,16 +103,28 @@ HEAD = "layer,forward_seconds,backward_seconds"
         ("", "is empty"),
         ("layer,forward_seconds\na,1\n", "column backward_seconds: is missing"),
         (f"{HEAD},forward_seconds\na,1,1,1\n", "column forward_seconds: stands twice"),
-        (f"{HEAD},colour\na,1,1,red\n", "column colour: unknown"),
+        (f"{HEAD},colour\na,1,1,red\n", "column colour: unknown; known are layer, count"),
+        (f"{HEAD},outputbytes\na,1,1,3\n", "outputbytes: unknown; did you mean output_bytes?"),
+        (f"{HEAD}\n", "has no line below the header"),
         (f"{HEAD}\na,1\n", "line 2: has 2 cells, not 3"),
         (f"{HEAD}\na,nan,1\n", "line 2, forward_seconds: must be a number"),
         (f"{HEAD}\na,1,inf\n", "line 2, backward_seconds: must be a number"),
         (f"{HEAD}\na,-1,1\n", "line 2, forward_seconds: must be a number"),
         (f"{HEAD}\na,1,\n", "line 2, backward_seconds: must be a number"),
-        (f"{HEAD}\na,1,1\na,1,1\n", "layer a: stands on several lines"),
-        (f"{HEAD},count\na,1,1,2\na,1,1,3\n", "another line of the layer has count 2"),
+        (f"{HEAD},tensor\n\na,1,1,0\n", "line 3, tensor: Input should be greater"),
+        (f"{HEAD},count\na,1,1,5000\n", "line 2, count: Input should be less than or equal"),
+        (f"{HEAD},microbatch\na,1,1,0\n", "line 2, microbatch: must be 1 to 999,999"),
+        (f"{HEAD},weight_bytes\na,1,1,1e30\n", "line 2, weight_bytes: Input should be less"),
+        (f"{HEAD},inputs\na,1,1,-\nb,1,1,a;;a\n", "line 3, inputs[1]: String should have"),
+        (f"{HEAD},sequence_parallel\na,1,1,true\n", "line 2, sequence_parallel: needs a tensor"),
+        (f"{HEAD}\na,1,1\na,1,1\n", "layer a, template t1: stands on several lines"),
+        (f"{HEAD},tensor\na,1,1,1\na,1,1,\n", "layer a, template t1: stands on several lines"),
+        (f"{HEAD},count\na,1,1,2\na,1,1,3\n", "line 3, count: another line of layer a has 2"),
         (f"{HEAD},collectives\na,1,1,all_reduce\n", "collectives: each must be KIND AXIS PASS"),
         (f"{HEAD},collectives\na,1,1,all_reduce tensor forward e\n", "each must be KIND AXIS"),
+        (f"{HEAD},collectives\na,1,1,all_reduce tensor forward 1e999\n", "(found 'all_reduce"),
+        (f"{HEAD},collectives\na,1,1,gossip tensor forward 1\n", "line 2, collectives[0].kind"),
+        (f"{HEAD},collectives\na,1,1,all_reduce tensor forward 1 x0\n", "collectives[0].count"),
         (f"{HEAD},microbatch\na,1,1,1\na,1,1,1\n", "stands on several lines"),
         (f"{HEAD},microbatch,weight_bytes\na,1,1,1,3\na,1,1,2,4\n", "differs between microbatch"),
         (
@@ -134,18 +149,50 @@ def test_refused_with_line_and_column(text: str, message: str, tmp_path: Path) -
     [
         (f"{HEAD},tensor\na,1,1,1\na,1,1,2\nb,1,1,1\n", "lacks costs for template t2"),
         (f"{HEAD},inputs\na,1,1,\nb,1,1,c\n", "unknown input 'c'"),
-        (f"{HEAD},collectives\na,1,1,gossip tensor forward 1\n", "collectives[0].kind"),
+        (f"{HEAD},inputs\na,1,1,b\nb,1,1,a\n", "the layers form a cycle"),
+        (f"{HEAD},cut_bytes\na,1,1,4\nb,1,1,\n", "'a' gives cut_bytes and layer 'b' does not"),
     ],
 )
 def test_what_the_whole_table_tells(text: str, message: str, tmp_path: Path) -> None:
+    # Also where the table is one field of another file: what is wrong is wrong in layers.csv.
+    path = table(tmp_path, text)
     with pytest.raises(InputError) as caught:
-        load_problem(f"{table(tmp_path, text)}@h100-64")
-    assert message in str(caught.value)
+        load_problem("worked-example-160", {"model": str(path)})
+    assert message in str(caught.value) and "layers.csv" in str(caught.value)
+
+
+def test_the_line_is_the_one_that_an_editor_shows(tmp_path: Path) -> None:
+    path = table(tmp_path, f"{HEAD},count\n\na,1,1,1\n  ,,,\nb,1,1,0\n")
+    with pytest.raises(InputError, match="line 5, count"):
+        read_layers(path)
+
+
+def test_a_table_without_a_cluster_is_no_problem(tmp_path: Path) -> None:
+    path = table(tmp_path, WORKED)
+    with pytest.raises(InputError) as caught:
+        load_problem(str(path))
+    assert f"name its cluster as well: {path}@h100-64" in str(caught.value)
+
+
+def test_cuts_stand_in_for_outputs(tmp_path: Path) -> None:
+    text = f"{HEAD},cut_bytes\na,1,1,0\nb,1,1,7\nc,1,1,5\n"
+    compiled = compile_problem(load_problem(f"{table(tmp_path, text)}@h100-64"))
+    assert compiled.tables[compiled.templates[0], 1].cut_bytes == (0, 7, 5)
+
+
+def test_the_example_of_the_manual(tmp_path: Path) -> None:
+    manual = (instances_folder() / "models" / "README.md").read_text()
+    example = manual.partition("```csv\n")[2].partition("```")[0]
+    compiled = compile_problem(load_problem(f"{table(tmp_path, example)}@h100-64"))
+    assert compiled.layer_count == 34
+    # The search lists 1, 2, 4 and 8 with sequence parallelism; the table has it for none.
+    assert [template.label for template in compiled.templates] == ["t1"]
+    both = {"search.sequence_parallel": [False]}
+    compiled = compile_problem(load_problem(f"{tmp_path / 'layers.csv'}@h100-64", both))
+    assert [template.label for template in compiled.templates] == ["t1", "t2"]
+    assert all(f"`{column}`" in manual for column in COLUMNS)
 
 
 def test_every_field_of_the_costs_has_a_column() -> None:
-    from nest_opt.estimate.layer_csv import COLUMNS
-    from nest_opt.problem import LayerCosts
-
     fields: set[Any] = set(LayerCosts.model_fields) - {"template"}
     assert fields <= set(COLUMNS)

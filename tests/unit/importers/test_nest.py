@@ -90,10 +90,11 @@ def test_an_imported_problem_prices_by_named_options() -> None:
     assert load_problem(again).search.recomputation == ("stage",)
 
 
-def test_adam_holds_as_many_bytes_again() -> None:
+def test_adam_holds_moments_and_a_copy_of_twice_the_width() -> None:
+    # Weights and gradients, and three times twice the bytes of the weights: eight in all.
     adam = load_problem(imported(example() | {"optimizerAlgorithm": "Adam"}))
     state = adam.training.bytes_per_weight
-    assert (state.weights + state.gradients + state.optimizer) / state.weights == 3
+    assert (state.weights + state.gradients + state.optimizer) / state.weights == 8
 
 
 def test_expert_and_context_shards_have_weights_of_their_own() -> None:
@@ -114,6 +115,52 @@ def test_expert_and_context_shards_have_weights_of_their_own() -> None:
 def test_memory_without_limit_is_cut_to_what_a_device_can_be() -> None:
     problem = load_problem(imported(example() | {"maxMemoryPerDevice": 1e30}))
     assert problem.cluster.device.memory_bytes == 2**60
+
+
+def test_a_stage_that_just_fits_is_not_rounded_out() -> None:
+    # 3 layers of 2 * 5 GB, in bytes: exactly 30 GB, no more than which a device has.
+    data = example() | {"maxMemoryPerDevice": 30e9, "nodes": {}, "edges": {"1": []}}
+    data["nodes"]["1"] = [node(i, parameterSize=5e9, activationSize=0.0) for i in (3, 5, 7)]
+    problem = load_problem(imported(data))
+    assert problem.units.quantum_bytes == 5 * 10**9
+    assert compile_problem(problem).memory_quanta == 6
+    # By the default unit, no power of two, the three would not fit on one device.
+    rounded = compile_problem(load_problem(imported(data), {"units": {}}))
+    layers = rounded.tables[rounded.templates[0], 1].layers
+    held = sum(2 * rounded.quanta(layer.dense.weights) for layer in layers)
+    assert held > rounded.memory_quanta
+
+
+@pytest.mark.parametrize("size", [2.5, 5e9 + 1])
+def test_sizes_without_a_coarse_common_unit_leave_the_default(size: float) -> None:
+    data = example() | {"maxMemoryPerDevice": 30e9}
+    data["nodes"]["1"][0] = node(5, parameterSize=size)
+    assert imported(data)["units"] == {}
+
+
+def chain() -> dict[str, Any]:
+    """The layers in a chain, and nothing that the conventions do not cover."""
+    joined = [edge(7, 3), edge(3, 5)]
+    return example() | {"latency_per_level": [0.25, 0.5], "edges": {"1": joined, "2": joined}}
+
+
+def test_nothing_departs_from_the_program_in_a_plain_input() -> None:
+    assert imported(chain())["description"] == ""
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (chain() | {"latency_per_level": [0.5, 0.25]}, "latency_per_level falls"),
+        (chain() | {"edges": example()["edges"]}, "several edges enter"),
+        (chain() | {"nodes": {"1": [node(i, parameterSize=0.0) for i in (7, 3, 5)]}}, "no others"),
+        (chain() | {"nodes": {"1": [node(i, parameterSize=0.5) for i in (7, 3, 5)]}}, "of a byte"),
+    ],
+)
+def test_what_departs_from_the_program_is_said(data: dict[str, Any], said: str) -> None:
+    data["edges"] = {degree: data["edges"][degree] for degree in data["nodes"]}
+    description = imported(data)["description"]
+    assert said in description and description.count(".") == 1
 
 
 def changed(*path: Any, to: Any) -> dict[str, Any]:
@@ -146,6 +193,12 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
         (changed("optimizerAlgorithm", to="Lion"), "optimizerAlgorithm"),
         (changed("mbsInBatch", to=0), "mbsInBatch"),
         (changed("ep_degree", to=2.5), "ep_degree"),
+        (changed("ep_degree", to=10**7), "ep_degree"),
+        (example() | {"ep_degree": 10**4, "cp_degree": 10**3}, "mbsInBatch: times ep_degree"),
+        (
+            example() | {"nodes": {"1": [node(i) for i in range(4097)]}, "edges": {"1": []}},
+            "nodes.1: has 4097 layers",
+        ),
     ],
 )
 def test_refused_with_its_place(data: Any, message: str) -> None:
@@ -170,9 +223,9 @@ def test_the_command_writes_a_problem_that_solves(
     source, target = tmp_path / "placement.json", tmp_path / "problem.json"
     source.write_text(json.dumps(example()))
     assert main(["import", "nest", str(source), "--out", str(target)]) == 0
-    assert "priced as the artifact does: all_reduce tree" in " ".join(
-        capsys.readouterr().err.split()
-    )
+    said = " ".join(capsys.readouterr().err.split())
+    assert "priced as the artifact does: all_reduce tree" in said
+    assert "Otherwise than the artifact: latency_per_level falls" in said
     assert json.loads(target.read_text()) == import_nest(source)
     assert main(["solve", str(target), "--json"]) == 0
     capsys.readouterr()
