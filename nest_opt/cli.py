@@ -1252,7 +1252,7 @@ def _print_loads(compiled: Compiled, evaluation: Evaluation) -> None:
 
 
 def _print_synchronisation(compiled: Compiled, evaluation: Evaluation) -> None:
-    """What each stage's synchronisation is made of, if some is of more than dense weights."""
+    """What each synchronisation is made of, if some stage's is of more than dense weights."""
     parts = [stage.sync_parts_ticks for stage in evaluation.stages]
     if not any(part.expert or part.tied for part in parts):
         return
@@ -1265,6 +1265,7 @@ def _print_synchronisation(compiled: Compiled, evaluation: Evaluation) -> None:
                 for ticks in (part.dense, part.expert, part.tied, part.total)
             ]
             for j, part in enumerate(parts)
+            if part.total
         ],
         ("#", "dense weights", "expert weights", "tied weight", "total"),
         right=range(5),
@@ -1341,7 +1342,10 @@ def _print_memory_shares(explanation: Explanation) -> None:
         right=range(7),
     )
     gathered = any(held.gather for held in explanation.stages)
-    counts = ", ".join(str(stage.in_flight) for stage in explanation.evaluation.stages)
+    in_flight = [stage.in_flight for stage in explanation.evaluation.stages]
+    counts = ", ".join(map(str, in_flight))
+    if len(in_flight) > 8:
+        counts = f"{in_flight[0]} (first stage) down to {in_flight[-1]} (last)"
     reserve = explanation.reserve_bytes
     print(
         textwrap.fill(

@@ -124,11 +124,14 @@ def default_search(model: str, cluster: Cluster) -> dict[str, Any]:
     """Search space of ``MODEL@CLUSTER``, as far as it depends on the two.
 
     A mixture of experts spreads them over 1 and the powers of two up to as many as there are, or as
-    a node has devices.
+    a node has devices. A table of layers is searched over the templates and microbatches it has.
     """
     try:
         data = _read_model(model, Path())
-    except InputError:
+        if isinstance(data, dict) and data.get("kind") == "layers":
+            table = LayersModel.model_validate_json(canonical_json(data))
+            return _search_of_table(table, cluster.devices)
+    except (InputError, ValidationError):
         return {}  # said again, with the field, where the model is read
     config = data.get("config") if isinstance(data, dict) else None
     if not isinstance(config, dict):
@@ -138,6 +141,25 @@ def default_search(model: str, cluster: Cluster) -> dict[str, Any]:
     node = cluster.levels[0].size if cluster.levels else cluster.devices
     most = min(expert_count(config), node)
     return {"expert": [1 << k for k in range(most.bit_length())]} if most > 1 else {}
+
+
+def _search_of_table(model: LayersModel, devices: int) -> dict[str, Any]:
+    """The degrees, and the microbatch sizes if quantities are given by them, of a layer table."""
+    templates = [costs.template for costs in model.layers[0].costs]
+    lists = {
+        axis: sorted({getattr(t, axis) for t in templates if getattr(t, axis) <= devices})
+        for axis in ("tensor", "context", "expert")
+    }
+    lists["sequence_parallel"] = sorted({t.sequence_parallel for t in templates if t.tensor > 1})
+    sizes = [
+        {int(size) for size in quantity}
+        for layer in model.layers
+        for costs in layer.costs
+        for quantity in (*vars(costs).values(), *(call.bytes for call in costs.collectives))
+        if isinstance(quantity, dict)
+    ]
+    lists["microbatch"] = sorted(set.intersection(*sizes)) if sizes else []
+    return {field: values for field, values in lists.items() if values}
 
 
 def _resolved(data: Mapping[str, Any], folder: Path, source: str) -> dict[str, Any]:

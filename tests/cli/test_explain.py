@@ -83,6 +83,17 @@ def test_a_large_problem_fits_the_screen(capsys: Capture) -> None:
     assert "gathered" in text and "4,096 MiB now" in text and "modelled" in text
 
 
+def test_many_stages_are_told_in_few_words(capsys: Capture) -> None:
+    # With one replica, only the embedding is synchronised, between the first and the last stage.
+    few = ["--tensor", "8", "--microbatch", "1", "--data-parallel", "1", "--stages", "24", "-q"]
+    text = printed(["explain", "gpt3-175b@h100-256", *few], capsys)
+    _, _, table = text.partition("synchronisation, ms per batch\n")
+    stages = [line.split()[0] for line in table.partition("\n\n")[0].splitlines()[2:]]
+    assert stages == ["0", "23"]
+    said = " ".join(text.split())
+    assert "activations of 24 (first stage) down to 1 (last) microbatches" in said
+
+
 def test_a_plan_that_does_not_fit(tmp_path: Path, capsys: Capture) -> None:
     plan = plan_file(tmp_path, "worked-example-160", capsys)
     text = printed(["explain", "worked-example-110", plan], capsys, status=1)

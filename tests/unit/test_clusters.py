@@ -50,6 +50,13 @@ def test_levels(name: str, sizes: tuple[int, ...], each_way: tuple[float, ...]) 
     assert latencies == sorted(latencies) and latencies[0] > 0
 
 
+@pytest.mark.parametrize("name", [n for n in CLUSTERS if n.startswith("paper-")])
+def test_latencies_of_the_paper_are_milliseconds(name: str) -> None:
+    # 0.0001, 0.0002 and 0.0003 in its artifact.
+    latencies = [level.latency_seconds for level in load_cluster(name).levels]
+    assert latencies == [1e-7, 2e-7, 3e-7]
+
+
 #: The set-ups of NEST give the outermost level more than the one below it.
 WIDER_OUTSIDE = ("paper-", "nest/")
 

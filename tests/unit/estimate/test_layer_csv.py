@@ -54,6 +54,35 @@ def test_a_csv_on_the_left_of_a_cluster(tmp_path: Path) -> None:
     assert compile_problem(problem).layer_count == 4
 
 
+def test_what_the_table_has_is_what_is_searched(tmp_path: Path) -> None:
+    # Not the usual 1, 2, 4, 8 with sequence parallelism and 1, 2, 4: neither is 4 in the table.
+    text = (
+        "layer,tensor,expert,sequence_parallel,microbatch,forward_seconds,backward_seconds,"
+        "output_bytes,collectives\n"
+        "a,1,,,1,1,2,8,\na,1,,,8,6,9,8,\na,128,,,1,1,2,8,\n"
+        "a,16,2,true,1,1,2,8,all_gather tensor forward 3\n"
+        "a,16,2,true,8,1,2,8,all_gather tensor forward 5\n"
+    )
+    path = table(tmp_path, text)
+    search = load_problem(f"{path}@h100-64").search
+    assert (search.tensor, search.context, search.expert) == ((1, 16), (1,), (1, 2))
+    # One of the templates has no line for 8.
+    assert search.sequence_parallel == (False, True) and search.microbatch == (1,)
+    path = table(tmp_path, text.replace("a,128,,,1,1,2,8,\n", ""))
+    problem = load_problem(f"{path}@h100-64")
+    assert problem.search.sequence_parallel == (True,) and problem.search.microbatch == (1, 8)
+    assert solve(problem).batch_ticks is not None
+    # Per sequence, and of one template without tensor parallelism: the usual lists.
+    search = load_problem(f"{table(tmp_path, WORKED)}@h100-64").search
+    assert search.tensor == (1,) and search.microbatch == (1, 2, 4)
+
+
+def test_overrides_come_after_what_the_table_has(tmp_path: Path) -> None:
+    path = table(tmp_path, f"{HEAD},microbatch\na,1,2,1\na,1,2,8\n")
+    problem = load_problem(f"{path}@h100-64", {"search.microbatch": [8]})
+    assert problem.search.microbatch == (8,)
+
+
 def test_graphs_templates_counts_and_collectives(tmp_path: Path) -> None:
     text = (
         "layer,count,inputs,tensor,sequence_parallel,forward_seconds,backward_seconds,output_bytes,"
@@ -185,10 +214,6 @@ def test_the_example_of_the_manual(tmp_path: Path) -> None:
     example = manual.partition("```csv\n")[2].partition("```")[0]
     compiled = compile_problem(load_problem(f"{table(tmp_path, example)}@h100-64"))
     assert compiled.layer_count == 34
-    # The search lists 1, 2, 4 and 8 with sequence parallelism; the table has it for none.
-    assert [template.label for template in compiled.templates] == ["t1"]
-    both = {"search.sequence_parallel": [False]}
-    compiled = compile_problem(load_problem(f"{tmp_path / 'layers.csv'}@h100-64", both))
     assert [template.label for template in compiled.templates] == ["t1", "t2"]
     assert all(f"`{column}`" in manual for column in COLUMNS)
 
