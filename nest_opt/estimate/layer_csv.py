@@ -95,6 +95,7 @@ def read_layers(path: Path) -> dict[str, Any]:
     for (name, template), rows in lines.items():
         costs = _costs(name, template, rows, complaints)
         layers[name].setdefault("costs", []).append(costs)
+    complaints += _no_common_size(lines)
     if not layers:
         complaints.append(Complaint("", "has no line below the header; give each layer one"))
     if complaints:
@@ -181,6 +182,25 @@ def _validate(model: type[Layer | LayersModel], data: dict[str, Any], source: st
         model.model_validate_json(canonical_json(data))
     except ValidationError as error:
         raise InputError(source, complaints_of(error, data)) from None
+
+
+def _no_common_size(lines: dict[tuple[str, Template], list[_Row]]) -> Iterator[Complaint]:
+    """Templates that no microbatch size can use, since none has a line at every layer."""
+    common: dict[Template, set[int]] = {}
+    for (name, template), rows in lines.items():
+        sizes = {row["microbatch"] for row in rows if "microbatch" in row}
+        above = common.setdefault(template, sizes)
+        if sizes and above and not above & sizes:
+            told = (
+                f"layer {name}, template {template.label} has lines for {_listed(sizes)} and those "
+                f"above for {_listed(above)}; some size must be there for all of them"
+            )
+            yield Complaint("column microbatch", told)
+        common[template] = above & sizes or sizes or above
+
+
+def _listed(sizes: set[int]) -> str:
+    return ", ".join(map(str, sorted(sizes)))
 
 
 def _costs(

@@ -77,6 +77,14 @@ def test_what_the_table_has_is_what_is_searched(tmp_path: Path) -> None:
     assert search.tensor == (1,) and search.microbatch == (1, 2, 4)
 
 
+def test_each_template_may_have_sizes_of_its_own(tmp_path: Path) -> None:
+    lines = "a,1,1,1,1\nb,1,1,1,1\na,1,1,2,4\nb,1,1,2,4\n"
+    path = table(tmp_path, f"{HEAD},tensor,microbatch\n{lines}")
+    wide = {"search.tensor": [2], "search.microbatch": [4]}
+    compiled = compile_problem(load_problem(f"{path}@h100-64", wide))
+    assert [template.label for template in compiled.templates] == ["t2"]
+
+
 def test_overrides_come_after_what_the_table_has(tmp_path: Path) -> None:
     path = table(tmp_path, f"{HEAD},microbatch\na,1,2,1\na,1,2,8\n")
     problem = load_problem(f"{path}@h100-64", {"search.microbatch": [8]})
@@ -163,6 +171,10 @@ HEAD = "layer,forward_seconds,backward_seconds"
         (
             f"{HEAD},microbatch,collectives\na,1,1,1,all_reduce tensor forward 1\na,1,1,2,\n",
             "may differ between microbatches in bytes alone",
+        ),
+        (
+            f"{HEAD},microbatch\na,1,1,1\na,1,1,2\nb,1,1,\nc,1,1,4\n",
+            "column microbatch: layer c, template t1 has lines for 4 and those above for 1, 2",
         ),
         (f'{HEAD}\n"a,1,1\n', "is not CSV"),
     ],
