@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import networkx as nx
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from nest_opt.compile import MAX_QUANTA
 from nest_opt.errors import Complaint, InputError
@@ -45,9 +45,20 @@ _MOST_MEMORY = 2**60
 #: A problem's batch holds at most so many sequences.
 _MOST_SEQUENCES = 10**7
 
+
+def _whole(value: Any) -> Any:
+    """4096.0 is 4096: the artifact's own script divides to count microbatches, and writes that."""
+    if not isinstance(value, float):
+        return value
+    if not value.is_integer():
+        raise ValueError("has a fraction, which the program drops; write a whole number")
+    return int(value)
+
+
 _Amount = Annotated[float, Field(ge=0, le=1e24, allow_inf_nan=False)]
 _Rate = Annotated[float, Field(gt=0, le=1e24, allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=1, le=10**6)]
+_Integer = Annotated[int, BeforeValidator(_whole)]
+_Count = Annotated[_Integer, Field(ge=1, le=10**6)]
 _Degree = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}$")]
 
 
@@ -58,7 +69,7 @@ class _Record(BaseModel):
 
 
 class _Node(_Record):
-    id: int
+    id: _Integer
     parameterSize: _Amount
     activationSize: _Amount
     optimalLatencyFw: _Amount
@@ -66,8 +77,8 @@ class _Node(_Record):
 
 
 class _Edge(_Record):
-    sourceId: int
-    destId: int
+    sourceId: _Integer
+    destId: _Integer
     communicationCost: _Amount
 
 
@@ -278,8 +289,30 @@ def _departures(found: _Input, layers: Sequence[dict[str, Any]]) -> Iterator[str
             "There are layers that several edges enter; in the program a stage that begins with "
             "one waits for the largest of them, here it pays their sum."
         )
+    spread = _spread_degrees(found, layers)
+    if spread:
+        yield (
+            f"At tensor degree {', '.join(map(str, spread))} the last layer does not fit on a "
+            "device; the program may spread its weights over more devices (ZeRO), here no plan has "
+            "that degree."
+        )
     if any(size != int(size) for size in _sizes(layers)):
         yield "There are sizes with fractions of a byte, each of which is rounded up here."
+
+
+def _spread_degrees(found: _Input, layers: Sequence[dict[str, Any]]) -> list[int]:
+    """Tensor degrees at which the last layer fits only if its weights and state are spread.
+
+    The program places the last layer first, and turns to ZeRO if that does not fit.
+    """
+    copies = {"SGD": 2, "Adam": 8}[found.optimizerAlgorithm]  # weights, gradients, state
+    degrees = []
+    for costs in layers[-1]["costs"]:
+        weights = costs["weight_bytes" if found.shards == 1 else "expert_weight_bytes"]
+        free = found.maxMemoryPerDevice - costs["activation_bytes"]
+        if 0 < free < copies * weights:
+            degrees.append(costs["template"]["tensor"])
+    return degrees
 
 
 def _graph(found: _Input) -> nx.DiGraph[int]:

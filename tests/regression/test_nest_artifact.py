@@ -137,6 +137,73 @@ def test_shipped_files_are_those_that_the_tables_make() -> None:
     assert made == shipped
 
 
+def placement_input(model: dict[str, Any], devices: int) -> dict[str, Any]:
+    """The tables of a model as the artifact's script writes them for its placement program."""
+    nodes: dict[str, Any] = {}
+    edges: dict[str, Any] = {}
+    for degree, table in model["by_tensor_degree"].items():
+        runs = [run for run in table["runs"] for _ in range(run["count"])]
+        nodes[degree] = [
+            {
+                "id": i - 1,
+                "parameterSize": run["weight_bytes"],
+                "activationSize": run["activation_bytes"],
+                "isTensorParallelized": int(degree) > 1,
+                "optimalLatencyFw": run["forward"],
+                "optimalLatencyBw": run["backward"],
+                "energy": 0,
+            }
+            for i, run in enumerate(runs)
+        ]
+        edges[degree] = [
+            {
+                "sourceId": entry["from"][0] + (n if entry["from"][1] > entry["from"][0] else 0),
+                "destId": entry["to"][0] + n,
+                "communicationCost": entry["bytes"],
+            }
+            for entry in table["edges"]
+            for n in range(entry["count"])
+        ]
+    return {
+        "ep_degree": model["expert"],
+        "sp_enabled": False,
+        "cp_degree": 1,
+        "maxMemoryPerDevice": model["memory_bytes"],
+        "maxDevices": devices,
+        "bandwidth": 1e9,
+        "bws": model["bandwidth_bytes_per_second"],
+        "latency_per_level": model["latency_seconds"],
+        "devices_per_level": model["devices_per_level"][str(devices)],
+        "frequency": 1e6,
+        "mbsInBatch": float(model["microbatches"]),
+        "nodes": nodes,
+        "edges": edges,
+        "activationRecomputation": model["recomputation"],
+        "optimizerAlgorithm": "SGD",
+        "baselines": {},
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [pytest.param(name, model, id=name) for name, devices, model in facts() if devices == 64],
+)
+def test_importing_what_its_script_writes_gives_the_shipped_problem(name: str, model: Any) -> None:
+    # Two readers of one table: the importer, and the maker of the shipped files.
+    found = compile_problem(
+        load_problem(problem_of_input(placement_input(model, 64), name, name=name))
+    )
+    shipped = compiled(f"{name}-64")
+    assert {
+        key: (table.kind, table.cut_bytes, table.transfer_ticks)
+        for key, table in found.tables.items()
+    } == {
+        key: (table.kind, table.cut_bytes, table.transfer_ticks)
+        for key, table in shipped.tables.items()
+    }
+    assert solve(found).batch_ticks == RECORDED[f"{name}-64"]
+
+
 CASES = json.loads((HERE / "data" / "nest_counterexamples.json").read_text())["cases"]
 
 

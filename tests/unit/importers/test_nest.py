@@ -74,6 +74,14 @@ def test_layers_run_in_topological_order_and_cuts_are_what_enters_the_next_layer
     assert table.cut_bytes == (0, 10, 25)
 
 
+def test_whole_numbers_may_be_written_with_a_point() -> None:
+    # The artifact's script divides 4096 sequences by the microbatch and writes 4096.0.
+    data = example() | {"mbsInBatch": 6.0, "maxDevices": 4.0, "devices_per_level": [2.0, 2]}
+    data["nodes"]["1"][0]["id"] = 5.0
+    data["edges"]["1"][0]["destId"] = 3.0
+    assert imported(data) == imported(example())
+
+
 def test_an_imported_problem_prices_by_named_options() -> None:
     data = imported(example(), synchronisation="slowest_stage")
     problem = load_problem(data)
@@ -155,12 +163,31 @@ def test_nothing_departs_from_the_program_in_a_plain_input() -> None:
         (chain() | {"edges": example()["edges"]}, "several edges enter"),
         (chain() | {"nodes": {"1": [node(i, parameterSize=0.0) for i in (7, 3, 5)]}}, "no others"),
         (chain() | {"nodes": {"1": [node(i, parameterSize=0.5) for i in (7, 3, 5)]}}, "of a byte"),
+        # 2 * 4 + 3 bytes; with Adam 8 * 4 + 3.
+        (chain() | {"maxMemoryPerDevice": 10.0}, "degree 1, 2 the last layer does not fit"),
+        (
+            chain() | {"maxMemoryPerDevice": 34.0, "optimizerAlgorithm": "Adam"},
+            "degree 1, 2 the last layer does not fit",
+        ),
     ],
 )
 def test_what_departs_from_the_program_is_said(data: dict[str, Any], said: str) -> None:
     data["edges"] = {degree: data["edges"][degree] for degree in data["nodes"]}
     description = imported(data)["description"]
     assert said in description and description.count(".") == 1
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"maxMemoryPerDevice": 11.0},
+        {"maxMemoryPerDevice": 35.0, "optimizerAlgorithm": "Adam"},
+        # Activations alone fill the device, and the program finds nothing either.
+        {"maxMemoryPerDevice": 3.0},
+    ],
+)
+def test_where_nothing_could_be_spread_nothing_is_said_of_it(fields: dict[str, Any]) -> None:
+    assert imported(chain() | fields)["description"] == ""
 
 
 def changed(*path: Any, to: Any) -> dict[str, Any]:
@@ -192,6 +219,8 @@ def changed(*path: Any, to: Any) -> dict[str, Any]:
         (changed("bws", to=[0.0, 1.0]), "bws[0]"),
         (changed("optimizerAlgorithm", to="Lion"), "optimizerAlgorithm"),
         (changed("mbsInBatch", to=0), "mbsInBatch"),
+        (changed("mbsInBatch", to=4096 / 3), "mbsInBatch: has a fraction"),
+        (changed("mbsInBatch", to=float("inf")), "mbsInBatch: has a fraction"),
         (changed("ep_degree", to=2.5), "ep_degree"),
         (changed("ep_degree", to=10**7), "ep_degree"),
         (example() | {"ep_degree": 10**4, "cp_degree": 10**3}, "mbsInBatch: times ep_degree"),

@@ -194,7 +194,8 @@ def test_an_imported_input_solves_to_the_optimum_of_an_exhaustive_search(
     data: Json, synchronisation: Sync
 ) -> None:
     problem = problem_of_input(data, "input", name="input", synchronisation=synchronisation)
-    assert problem["description"] == ""
+    # Spreading weights by ZeRO, which the description then mentions, is not searched here either.
+    assert problem["description"].startswith("At tensor degree") or not problem["description"]
     solution = solve(load_problem(problem))
     best = min(batch_times(data, synchronisation), default=None)
     event("feasible" if best is not None else "infeasible")
