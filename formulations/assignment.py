@@ -47,6 +47,8 @@ Constraints
                   layers under c, which is how many its memory, load or synchronisation has room
                   for beside nothing else
 
+    K<n>_<name>   the rows of the problem's n-th constraint (:mod:`formulations.stages`)
+
 Objective
     none (decision), or slots * tau + sigma, divided by what all its terms share (minimum).
 
@@ -79,12 +81,14 @@ from pyomo.environ import (
 from formulations.costs import (
     CellCosts,
     Choice,
+    SyncRow,
     cell_costs,
     linear,
     plan_of,
     stages_of,
     whole,
 )
+from formulations.stages import StageModel
 from nest_opt.cells import Cell
 from nest_opt.compile import Compiled
 from nest_opt.errors import PlanError
@@ -128,6 +132,7 @@ def build_decision(compiled: Compiled, cell: Cell, limit: int) -> ConcreteModel:
     sync_bound = [(pairs[p][1] // costs.sync_unit, model.pair[p]) for p in model.PAIRS]
     _families(model, costs, load_bound, sync_bound)
     _strengthen(model, costs, most_load, most_sync)
+    _Stages(model, compiled, cell, costs).restrict(compiled.search.constraints)
     return model
 
 
@@ -149,6 +154,7 @@ def build_minimum(compiled: Compiled, cell: Cell) -> ConcreteModel:
     model.sigma = Var(domain=NonNegativeIntegers, bounds=(0, most_sync // costs.sync_unit))
     _families(model, costs, [(1, model.tau)], [(1, model.sigma)])
     _strengthen(model, costs, costs.load_ceiling, most_sync)
+    _Stages(model, compiled, cell, costs).restrict(compiled.search.constraints)
     per_tau, per_sigma = costs.objective_weights
     model.objective = Objective(
         expr=linear(model, [(per_tau, model.tau), (per_sigma, model.sigma)]), sense=minimize
@@ -335,20 +341,28 @@ def _sync(model: ConcreteModel, costs: CellCosts, bound: _Terms) -> None:
 
     def rule(model: ConcreteModel, j: int, n: int) -> Any:
         row = costs.positions[j].syncs[n]
-        terms: _Terms = []
-        for c in costs.choices:
-            for i in costs.window(j):
-                terms += _var(model.holds, (i, j, *c), row.share[c.zero][i] // unit)
-        for zero in costs.zeros:
-            dense, expert = row.dense_latency[zero] // unit, row.expert_latency[zero] // unit
-            terms += _var(model.touches, (j, zero, "dense"), dense)
-            terms += _var(model.touches, (j, zero, "expert"), expert)
-        return linear(model, terms + _minus(bound)) <= -(row.tied // unit)
+        return linear(model, _sync_terms(model, costs, j, row) + _minus(bound)) <= -(
+            row.tied // unit
+        )
 
     model.C7_sync = Constraint(
         [(j, n) for j in costs.synchronised for n in range(len(costs.positions[j].syncs))],
         rule=rule,
     )
+
+
+def _sync_terms(model: ConcreteModel, costs: CellCosts, j: int, row: SyncRow) -> _Terms:
+    """Terms of the synchronisation of stage j by one row, in units, without the tied part."""
+    unit = costs.sync_unit
+    terms: _Terms = []
+    for c in costs.choices:
+        for i in costs.window(j):
+            terms += _var(model.holds, (i, j, *c), row.share[c.zero][i] // unit)
+    for zero in costs.zeros:
+        dense, expert = row.dense_latency[zero] // unit, row.expert_latency[zero] // unit
+        terms += _var(model.touches, (j, zero, "dense"), dense)
+        terms += _var(model.touches, (j, zero, "expert"), expert)
+    return terms
 
 
 def _memory_terms(model: ConcreteModel, costs: CellCosts, j: int, c: Choice) -> _Terms:
@@ -455,6 +469,32 @@ def _strengthen(model: ConcreteModel, costs: CellCosts, load: int, sync: int) ->
 def _minus(bound: _Terms) -> _Terms:
     """A right-hand side, moved to the left."""
     return [(-coefficient, variable) for coefficient, variable in bound]
+
+
+# --- what constraints see -------------------------------------------------------------------------
+
+
+class _Stages(StageModel):
+    """The stages in the variables of this formulation."""
+
+    def _layers(self, stage: int, choice: Choice) -> _Terms:
+        window = self._costs.window(stage)
+        return [t for i in window for t in _var(self.model.holds, (i, stage, *choice))]
+
+    def _holds(self, layer: int, stage: int, choice: Choice) -> _Terms:
+        return _var(self.model.holds, (layer, stage, *choice))
+
+    def _starts(self, layer: int, stage: int, choice: Choice) -> _Terms:
+        return _var(self.model.starts, (layer, stage, *choice))
+
+    def _chooses(self, stage: int, choice: Choice) -> _Terms:
+        return _chosen(self.model, self._costs, stage, choice)
+
+    def _memory(self, stage: int, choice: Choice) -> _Terms:
+        return _memory_terms(self.model, self._costs, stage, choice)
+
+    def _sync(self, stage: int, row: SyncRow) -> _Terms:
+        return _sync_terms(self.model, self._costs, stage, row)
 
 
 # --- plans ----------------------------------------------------------------------------------------

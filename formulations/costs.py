@@ -147,7 +147,8 @@ class CellCosts:
     ``synchronised`` lists the positions whose sigma_j enters sigma. ``has_dense[i]`` and
     ``has_expert[i]`` say whether layer i holds bytes of that kind in this cell. ``same[i]`` numbers
     the layers so that equal numbers mean equal coefficients at every position, except for what
-    depends on the cut before the layer; ``cut[i]`` numbers the cuts likewise.
+    depends on the cut before the layer; ``cut[i]`` numbers the cuts likewise. ``marked`` are layers
+    that a constraint of the problem asks about by number.
     """
 
     layers: int
@@ -161,6 +162,7 @@ class CellCosts:
     has_expert: tuple[bool, ...]
     same: tuple[int, ...]
     cut: tuple[int, ...]
+    marked: frozenset[int] = frozenset()
 
     @property
     def zeros(self) -> tuple[ZeroStage, ...]:
@@ -307,10 +309,14 @@ class CellCosts:
     def runs(self) -> tuple[Run, ...]:
         """The maximal runs of consecutive layers with equal integers and equal cuts before them.
 
-        Layer 0, which has no cut before it, is a run of its own.
+        Layer 0, which has no cut before it, is a run of its own, and so is every marked layer.
         """
         found: list[Run] = []
-        for _, alike in groupby(range(self.layers), lambda i: (self.same[i], self.cut[i])):
+
+        def kind(i: int) -> tuple[int, int, int | None]:
+            return self.same[i], self.cut[i], i if i in self.marked else None
+
+        for _, alike in groupby(range(self.layers), kind):
             found.append(Run(found[-1].end if found else 0, len(list(alike))))
         return tuple(found)
 
@@ -559,6 +565,11 @@ class _Pricing:
             # Layer 0 has no cut before it, which is not the same as a cut of no bytes.
             cut=tuple(
                 cuts.setdefault((i == 0, self.table.cut_bytes[i]), len(cuts)) for i in layers
+            ),
+            marked=frozenset(
+                i
+                for constraint in self.compiled.search.constraints
+                for i in constraint.marked_layers(self.compiled)
             ),
         )
 

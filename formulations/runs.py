@@ -54,6 +54,9 @@ Constraints
     C14_gathered  gathered[j,c] likewise
     C15_latency   pays[j,z,kind] covers each run with bytes of that kind
 
+    K<n>_<name>   the rows of the problem's n-th constraint (:mod:`formulations.stages`); a layer
+                  that it asks about by number is a run of its own
+
 Objective
     none (decision), or slots * tau + sigma, divided by what all its terms share (minimum).
 
@@ -89,12 +92,14 @@ from formulations.costs import (
     CellCosts,
     Choice,
     Run,
+    SyncRow,
     cell_costs,
     linear,
     plan_of,
     stages_of,
     whole,
 )
+from formulations.stages import StageModel
 from nest_opt.cells import Cell
 from nest_opt.compile import Compiled
 from nest_opt.errors import PlanError
@@ -142,6 +147,7 @@ def build_decision(compiled: Compiled, cell: Cell, limit: int) -> ConcreteModel:
     load_bound = [(pairs[p][0] // costs.load_unit, model.pair[p]) for p in model.PAIRS]
     sync_bound = [(pairs[p][1] // costs.sync_unit, model.pair[p]) for p in model.PAIRS]
     _families(model, costs, runs, load_bound, sync_bound)
+    _Stages(model, compiled, cell, costs).restrict(compiled.search.constraints)
     return model
 
 
@@ -168,6 +174,7 @@ def build_minimum(compiled: Compiled, cell: Cell) -> ConcreteModel:
         [(1, model.tau)],
         [(1, model.sigma)],
     )
+    _Stages(model, compiled, cell, costs).restrict(compiled.search.constraints)
     per_tau, per_sigma = costs.objective_weights
     model.objective = Objective(
         expr=linear(model, [(per_tau, model.tau), (per_sigma, model.sigma)]), sense=minimize
@@ -410,20 +417,30 @@ def _sync(model: ConcreteModel, costs: CellCosts, runs: Sequence[Run], bound: _T
 
     def rule(model: ConcreteModel, j: int, n: int) -> Any:
         row = costs.positions[j].syncs[n]
-        terms: _Terms = []
-        for c in costs.choices:
-            for g, run in enumerate(runs):
-                terms += _var(model.count, (g, j, *c), row.share[c.zero][run.first] // unit)
-        for zero in costs.zeros:
-            dense, expert = row.dense_latency[zero] // unit, row.expert_latency[zero] // unit
-            terms += _var(model.pays, (j, zero, "dense"), dense)
-            terms += _var(model.pays, (j, zero, "expert"), expert)
-        return linear(model, terms + _minus(bound)) <= -(row.tied // unit)
+        return linear(model, _sync_terms(model, costs, runs, j, row) + _minus(bound)) <= -(
+            row.tied // unit
+        )
 
     model.C11_sync = Constraint(
         [(j, n) for j in costs.synchronised for n in range(len(costs.positions[j].syncs))],
         rule=rule,
     )
+
+
+def _sync_terms(
+    model: ConcreteModel, costs: CellCosts, runs: Sequence[Run], j: int, row: SyncRow
+) -> _Terms:
+    """Terms of the synchronisation of stage j by one row, in units, without the tied part."""
+    unit = costs.sync_unit
+    terms: _Terms = []
+    for c in costs.choices:
+        for g, run in enumerate(runs):
+            terms += _var(model.count, (g, j, *c), row.share[c.zero][run.first] // unit)
+    for zero in costs.zeros:
+        dense, expert = row.dense_latency[zero] // unit, row.expert_latency[zero] // unit
+        terms += _var(model.pays, (j, zero, "dense"), dense)
+        terms += _var(model.pays, (j, zero, "expert"), expert)
+    return terms
 
 
 def _memory_terms(
@@ -506,6 +523,36 @@ def _latency(model: ConcreteModel, costs: CellCosts, runs: Sequence[Run]) -> Non
 def _minus(bound: _Terms) -> _Terms:
     """A right-hand side, moved to the left."""
     return [(-coefficient, variable) for coefficient, variable in bound]
+
+
+# --- what constraints see -------------------------------------------------------------------------
+
+
+class _Stages(StageModel):
+    """The stages in the variables of this formulation; marked layers are runs of one layer."""
+
+    def _layers(self, stage: int, choice: Choice) -> _Terms:
+        numbers = range(len(self._costs.runs))
+        return [t for g in numbers for t in _var(self.model.count, (g, stage, *choice))]
+
+    def _holds(self, layer: int, stage: int, choice: Choice) -> _Terms:
+        return _var(self.model.count, (self._run_of(layer), stage, *choice))
+
+    def _starts(self, layer: int, stage: int, choice: Choice) -> _Terms:
+        return _var(self.model.starts, (self._run_of(layer), stage, *choice))
+
+    def _chooses(self, stage: int, choice: Choice) -> _Terms:
+        return _chosen(self.model, self._costs.runs, stage, choice)
+
+    def _memory(self, stage: int, choice: Choice) -> _Terms:
+        return _memory_terms(self.model, self._costs, self._costs.runs, stage, choice)
+
+    def _sync(self, stage: int, row: SyncRow) -> _Terms:
+        return _sync_terms(self.model, self._costs, self._costs.runs, stage, row)
+
+    def _run_of(self, layer: int) -> int:
+        """The run that is this layer alone."""
+        return next(g for g, run in enumerate(self._costs.runs) if run.first <= layer < run.end)
 
 
 # --- plans ----------------------------------------------------------------------------------------

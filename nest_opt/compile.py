@@ -23,6 +23,7 @@ from nest_opt.collectives import (
     latency_seconds,
     transfer_seconds,
 )
+from nest_opt.constraints import complaints
 from nest_opt.errors import CompileError, OverflowGuardError
 from nest_opt.estimate import layer_table
 from nest_opt.estimate.table import Call, LayerCost, LayerTable
@@ -406,6 +407,9 @@ def compile_problem(problem: Problem) -> Compiled:
         skipped=table.skipped,
     )
     _guard_overflow(compiled)
+    wrong = complaints(problem.search.constraints, compiled)
+    if wrong:
+        raise CompileError(f"{problem.name}: search.constraints: {'; '.join(wrong)}")
     facts = compiled.to_dict()
     del facts["name"], facts["digest"]
     digest = hashlib.sha256(canonical_json(facts).encode()).hexdigest()

@@ -29,6 +29,7 @@ from typing import Any
 
 from nest_opt.collectives import CollectiveKind
 from nest_opt.compile import Compiled, StateBytes, Table, compile_problem
+from nest_opt.constraints import Placed
 from nest_opt.errors import PlanError
 from nest_opt.estimate.table import Axis
 from nest_opt.network import GroupShape
@@ -60,12 +61,15 @@ class Violation:
     """One thing that a plan breaks: which constraint, where, and what to do.
 
     ``excess`` is by how much, where that is a number: bytes per device for ``memory``.
+    ``whole_cell``: a constraint of the problem that every plan of the same microbatch, replicas,
+    template, number of stages and layout breaks.
     """
 
     constraint: str
     where: str
     message: str
     excess: int | None = None
+    whole_cell: bool = False
 
     def __str__(self) -> str:
         return f"{self.constraint}: {self.where}: {self.message}"
@@ -315,7 +319,6 @@ class Evaluator:
     def evaluate(self, plan: Plan) -> Evaluation:
         """The price of ``plan`` and everything that it breaks; never raises for a bad plan."""
         problem = self.compiled
-        stages = len(plan.stages)
         devices = tuple(stage.devices for stage in plan.stages)
         layers = tuple(stage.layers for stage in plan.stages)
         microbatches = problem.microbatches(plan.microbatch, plan.replicas, plan.template.expert)
@@ -332,12 +335,43 @@ class Evaluator:
         if violations:
             return self._evaluation(plan, violations, microbatches, (), claims, ())
 
+        priced = self._price_stages(plan)
+        for j, (stage, computed) in enumerate(zip(plan.stages, priced, strict=True)):
+            if computed.memory_quanta > problem.memory_quanta:
+                violations.append(self._memory_violation(j, computed.memory_bytes))
+            if stage.load_ticks not in (None, computed.load_ticks):
+                claims.append(
+                    Claim(f"stage {j}", "load_ticks", stage.load_ticks, computed.load_ticks)
+                )
+            if stage.memory_bytes not in (None, computed.memory_bytes):
+                claims.append(
+                    Claim(f"stage {j}", "memory_bytes", stage.memory_bytes, computed.memory_bytes)
+                )
+        violations += self.breaches(plan)
+        notes = self._remembered_notes(
+            plan.microbatch,
+            plan.replicas,
+            plan.layout,
+            plan.template,
+            tuple(stage.recomputation for stage in plan.stages),
+            tuple(stage.zero for stage in plan.stages),
+            devices,
+        )
+        return self._evaluation(plan, violations, microbatches, priced, claims, notes)
+
+    def _price_stages(self, plan: Plan) -> tuple[StageEvaluation, ...]:
+        """Every stage of a plan that is a placement, priced."""
+        stages = len(plan.stages)
+        devices = tuple(stage.devices for stage in plan.stages)
+        microbatches = self.compiled.microbatches(
+            plan.microbatch, plan.replicas, plan.template.expert
+        )
         tied = (
             self._remembered_tied(plan.template, plan.microbatch, devices[0], devices[-1])
             if stages > 1
             else 0
         )
-        priced = tuple(
+        return tuple(
             self._remembered_stage(
                 plan.template,
                 plan.microbatch,
@@ -353,27 +387,17 @@ class Evaluator:
             )
             for j, stage in enumerate(plan.stages)
         )
-        for j, (stage, computed) in enumerate(zip(plan.stages, priced, strict=True)):
-            if computed.memory_quanta > problem.memory_quanta:
-                violations.append(self._memory_violation(j, computed.memory_bytes))
-            if stage.load_ticks not in (None, computed.load_ticks):
-                claims.append(
-                    Claim(f"stage {j}", "load_ticks", stage.load_ticks, computed.load_ticks)
-                )
-            if stage.memory_bytes not in (None, computed.memory_bytes):
-                claims.append(
-                    Claim(f"stage {j}", "memory_bytes", stage.memory_bytes, computed.memory_bytes)
-                )
-        notes = self._remembered_notes(
-            plan.microbatch,
-            plan.replicas,
-            plan.layout,
-            plan.template,
-            tuple(stage.recomputation for stage in plan.stages),
-            tuple(stage.zero for stage in plan.stages),
-            devices,
-        )
-        return self._evaluation(plan, violations, microbatches, priced, claims, notes)
+
+    def breaches(self, plan: Plan) -> list[Violation]:
+        """What the constraints of the problem have against a plan that is a placement."""
+        if not self.compiled.search.constraints:
+            return []
+        placed = Placed(plan, self.compiled, lambda: self._price_stages(plan))
+        return [
+            Violation(str(c), breach.where, breach.message, breach.excess, breach.whole_cell)
+            for c in self.compiled.search.constraints
+            for breach in c.check(placed)
+        ]
 
     def _evaluation(
         self,

@@ -13,9 +13,22 @@ from math import prod
 from typing import Annotated, Any, Literal, Self
 
 import networkx as nx
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    SerializeAsAny,
+    SerializerFunctionWrapHandler,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import CoreSchema
 
+from nest_opt.constraints import Constraint, known, parse
 from nest_opt.plan import Layout, Recomputation, Template, ZeroStage
+from nest_opt.record import Record
 
 FORMAT = "nest-opt/problem/1"
 
@@ -48,12 +61,6 @@ def exact(value: float | int) -> Fraction:
     Fraction(1, 10)
     """
     return Fraction(value) if isinstance(value, int) else Fraction(repr(value))
-
-
-class Record(BaseModel):
-    """Base of everything read from files: unknown fields refused, no coercion, immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 def _distinct(values: tuple[Any, ...], what: str) -> tuple[Any, ...]:
@@ -579,6 +586,28 @@ class Training(Record):
 # --- search space ---------------------------------------------------------------------------------
 
 
+class _KnownConstraints:
+    """The JSON Schema of a constraint: one branch for each that is known, and one for others."""
+
+    @classmethod
+    def __get_pydantic_json_schema__(
+        cls, _: CoreSchema, handler: GetJsonSchemaHandler
+    ) -> dict[str, Any]:
+        classes = known()
+        branches = [c.model_json_schema() | {"required": ["constraint"]} for c in classes.values()]
+        other = {
+            "type": "object",
+            "description": "A constraint of your own, loaded with --constraint FILE.py:CLASS.",
+            "required": ["constraint"],
+            "properties": {"constraint": {"type": "string", "not": {"enum": [*classes]}}},
+        }
+        return {"anyOf": [*branches, other]}
+
+
+#: An object with the name of a constraint, built in or registered, and its parameters.
+_Constraint = Annotated[SerializeAsAny[Constraint], BeforeValidator(parse), _KnownConstraints]
+
+
 class Search(Record):
     """The lists that span the search space; what is optimal is optimal among these.
 
@@ -606,11 +635,20 @@ class Search(Record):
     layouts: Annotated[tuple[Layout, ...], Field(min_length=1)] = ("pipeline-inner", "data-inner")
     shared_template: Literal[True] = True
     objective: Literal["batch_time"] = "batch_time"
+    constraints: Annotated[tuple[_Constraint, ...], Field(max_length=64)] = ()
 
     @field_validator("*")
     @classmethod
     def _no_repeats(cls, value: Any) -> Any:
         return _distinct(value, "list entries") if isinstance(value, tuple) else value
+
+    @model_serializer(mode="wrap")
+    def _without_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without constraints a problem is written, and has its digest, as if there were none."""
+        data: dict[str, Any] = handler(self)
+        if not self.constraints:
+            data.pop("constraints", None)
+        return data
 
     def templates(self) -> tuple[Template, ...]:
         """Every template that the lists span, in the order of the tie-break."""

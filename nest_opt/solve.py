@@ -12,8 +12,10 @@ from typing import Any, Literal
 from nest_opt.bounds import Bounds
 from nest_opt.cells import Cell, list_cells
 from nest_opt.compile import Compiled, compile_problem
+from nest_opt.dp.constrained import allowed_cells, pipelines_of
 from nest_opt.dp.frontier import Corner, best_corners
 from nest_opt.dp.recurrence import Family, Pipelines, StageChoice
+from nest_opt.dp.stages import require_dp_faces
 from nest_opt.dp.tables import INFINITE
 from nest_opt.geometry import Geometry
 from nest_opt.plan import LAYOUTS, RECOMPUTATIONS, Plan, StagePlan
@@ -27,9 +29,9 @@ Progress = Callable[[int, int, str], None]
 class Solution:
     """What ``solve`` found. Ticks are integers; ``tick_seconds`` turns them into seconds.
 
-    ``cells`` counts the cells of the search space: ``total``, ``bounded`` (a closed-form bound
-    shows that they cannot win) and ``solved`` (the DP ran). Optimal is relative to the search
-    space.
+    ``cells`` counts the cells of the search space: ``total``, ``excluded`` (a constraint allows
+    none of their plans), ``bounded`` (a closed-form bound shows that they cannot win) and
+    ``solved`` (the DP ran). Optimal is relative to the search space.
     """
 
     problem: str
@@ -100,20 +102,25 @@ def solve(
     """
     started = time.perf_counter()
     compiled = problem if isinstance(problem, Compiled) else compile_problem(problem)
-    cells = list(list_cells(compiled))
+    constraints = compiled.search.constraints
+    require_dp_faces(constraints)
+    listed = list(list_cells(compiled))
     geometry = Geometry.of(compiled)
+    cells = allowed_cells(compiled, geometry, listed)
     bounds = Bounds(compiled, geometry)
-    families: defaultdict[Family, list[tuple[int, Cell]]] = defaultdict(list)
+    # Where constraints filter stages, no two cells share their tables.
+    apart = any(c.filters_stages for c in constraints)
+    families: defaultdict[tuple[Family, int], list[tuple[int, Cell]]] = defaultdict(list)
     for done, cell in enumerate(cells):
         if progress and done % 1000 == 0:
             progress(done, len(cells), "bounding")
         bound = bounds.work(cell) if use_bounds else 0
-        families[Family.of(cell)].append((bound, cell))
+        families[Family.of(cell), cell.stages if apart else 0].append((bound, cell))
     order = sorted(families.items(), key=lambda item: min(bound for bound, _ in item[1]))
     best = int(INFINITE)
     won: list[tuple[Cell, Corner]] = []
     solved = 0
-    for done, (family, members) in enumerate(order):
+    for done, ((family, _), members) in enumerate(order):
         if progress:
             progress(done, len(order), "solving")
         if use_bounds:
@@ -124,7 +131,10 @@ def solve(
             ]
         if not members:
             continue
-        pipelines = Pipelines(compiled, geometry, family, max(c.stages for _, c in members))
+        if apart:
+            pipelines = pipelines_of(compiled, geometry, members[0][1])
+        else:
+            pipelines = Pipelines(compiled, geometry, family, max(c.stages for _, c in members))
         solved += len(members)
         for _, cell in sorted(members, key=lambda member: member[0]):
             for corner in best_corners(pipelines, cell.stages, cell.slots, best):
@@ -146,13 +156,18 @@ def solve(
         tau_ticks=chosen.corner.tau if chosen else None,
         sigma_ticks=chosen.corner.sigma if chosen else None,
         plan=_plan(compiled, geometry, chosen) if chosen else None,
-        cells={"total": len(cells), "bounded": len(cells) - solved, "solved": solved},
+        cells={
+            "total": len(listed),
+            "excluded": len(listed) - len(cells),
+            "bounded": len(cells) - solved,
+            "solved": solved,
+        },
         wall_seconds=time.perf_counter() - started,
     )
 
 
 def _candidate(compiled: Compiled, geometry: Geometry, cell: Cell, corner: Corner) -> _Candidate:
-    pipelines = Pipelines(compiled, geometry, Family.of(cell), cell.stages)
+    pipelines = pipelines_of(compiled, geometry, cell)
     stages = pipelines.reference_stages(cell.stages, corner.tau, corner.sigma)
     template = cell.template
     key = (
@@ -177,7 +192,7 @@ def _plan(compiled: Compiled, geometry: Geometry, chosen: _Candidate) -> Plan:
     cell = chosen.cell
     template, width = cell.template, cell.template.width
     starts = geometry.starts(template, cell.replicas, cell.layout)
-    pipelines = Pipelines(compiled, geometry, Family.of(cell), cell.stages)
+    pipelines = pipelines_of(compiled, geometry, cell)
     stages = []
     for j, stage in enumerate(chosen.stages):
         q = cell.stages - 1 - j

@@ -16,7 +16,8 @@ from pydantic import Field, ValidationError
 from nest_opt.errors import CertificateError, InputError
 from nest_opt.files import canonical_json, complaints_of, read_json
 from nest_opt.plan import Plan
-from nest_opt.problem import Problem, Record
+from nest_opt.problem import Problem
+from nest_opt.record import Record
 
 FORMAT = "nest-opt/certificate/1"
 
@@ -140,7 +141,8 @@ class Closure(Record):
     """How one cell was closed, or that it was not.
 
     ``bounded``: ``bound`` names the closed-form bound; ``value`` is the bound (``work``) or the
-    limit on T that counting refutes (``counting``; None: memory alone refutes every plan).
+    limit on T that counting refutes (``counting``; None: memory alone refutes every plan). With
+    ``constraint``, every plan of the cell breaks the constraint that ``reason`` names.
     ``refuted``: the decision models behind ``answers``, ``value`` their limit (None: no limit).
     ``solved``: the min-max models behind ``answers``, ``value`` the batch time of their plan.
     ``open``: ``reason`` says why, ``value`` is a proven lower bound on T in this cell.
@@ -148,7 +150,7 @@ class Closure(Record):
 
     cell: Annotated[str, Field(max_length=200)]
     method: Method
-    bound: Literal["work", "counting"] | None = None
+    bound: Literal["work", "counting", "constraint"] | None = None
     value: _Ticks | None = None
     reason: _Text = ""
     answers: tuple[Answer, ...] = ()
@@ -224,6 +226,8 @@ class Certificate(Record):
     are its answer. ``proven_bound_ticks`` is a lower bound on T that holds in every cell; ``gap``
     is how far it lies below ``batch_ticks``, relative to it. ``reasons`` says what stands in the
     way of ``certified``. ``relative_to`` says what a certified plan is optimal among.
+    ``constraint_sources``: by name, the digest of the source of each constraint of the problem that
+    is not built in.
     """
 
     format: Literal["nest-opt/certificate/1"] = FORMAT  # type: ignore[assignment]
@@ -247,6 +251,7 @@ class Certificate(Record):
     completeness: tuple[Answer, ...]
     enumeration: Enumeration
     engines: dict[str, str]
+    constraint_sources: dict[str, str] = Field(default_factory=dict)
     options: Options
     wall_seconds: _Seconds
     problem: Problem

@@ -53,10 +53,12 @@ from nest_opt.certify.certificate import (
     Verdict,
     confirmed,
 )
-from nest_opt.certify.own_bounds import OwnBounds, OwnCell, own_cells
+from nest_opt.certify.own_bounds import OwnBounds, OwnCell, excluded_by, own_cells
 from nest_opt.certify.questions import Question, Reply, ask, bare, claimed, is_small
 from nest_opt.certify.verify import plan_complaints
 from nest_opt.compile import compile_problem
+from nest_opt.constraints import source_digests
+from nest_opt.dp.constrained import allowed_cells
 from nest_opt.enumerate import best_plan, count_plans
 from nest_opt.errors import EngineError, NestOptError
 from nest_opt.evaluate import Evaluation, Evaluator
@@ -154,8 +156,10 @@ class _Certification:
         self.evaluator = Evaluator(self.compiled)
         self.cells = list(list_cells(self.compiled))
         self.cell_of = {cell.label: cell for cell in self.cells}
+        geometry = Geometry.of(self.compiled)
+        self.allowed = {c.label for c in allowed_cells(self.compiled, geometry, self.cells)}
         self.own_cells = {cell.label: cell for cell in own_cells(self.compiled)}
-        self.bounds = Bounds(self.compiled, Geometry.of(self.compiled))
+        self.bounds = Bounds(self.compiled, geometry)
         self.own_bounds = OwnBounds(self.compiled)
         self.trusts_bounds = options.use_bounds
 
@@ -341,6 +345,11 @@ class _Certification:
             if number % 64 == 0:
                 self._tick(number, len(self.own_cells), "bounding")
             cell = self.cell_of[label]
+            if label not in self.allowed and (reason := excluded_by(self.evaluator, own)):
+                self.closures[label] = Closure(
+                    cell=label, method="bounded", bound="constraint", reason=reason
+                )
+                continue
             limit = None if best is None else best - 1
             if best is not None and self.bounds.work(cell) >= best:
                 closes = True
@@ -435,7 +444,11 @@ class _Certification:
         """
         bounded = [c for c in self.cells if self._method(c) == "bounded"]
         bounded.sort(key=lambda c: (not self._holds_plan(c.label), self.bounds.work(c)))
-        chosen = bounded[: self.options.cross_checks]
+        # As many of those that a constraint excludes: checks and filters may be wrong as well.
+        excluded = [c for c in bounded if self.closures[c.label].bound == "constraint"]
+        others = [c for c in bounded if self.closures[c.label].bound != "constraint"]
+        most = self.options.cross_checks
+        chosen = others[:most] + excluded[:most]
         before = {cell.label: self.closures[cell.label] for cell in chosen}
         self._round(chosen, "runs", "decision", min(_CROSS_CHECK_LIMIT, self.options.solve_limit))
         for label, closure in before.items():
@@ -551,6 +564,7 @@ class _Certification:
             completeness=_in_order(self.completeness),
             enumeration=self.enumeration,
             engines=self.engines,
+            constraint_sources=source_digests(self.problem.search.constraints),
             options=self.options,
             wall_seconds=round(time.monotonic() - self.started, 3),
             problem=self.problem,

@@ -635,7 +635,7 @@ _DP_RECURRENCE: tuple[_Row, ...] = (
         "sum of loads for the bottleneck",
         "tau is the largest load",
         "            np.maximum,\n            longest,",
-        "            _add,\n            longest,",
+        "            add,\n            longest,",
     ),
     (
         "smallest synchronisation for sigma",
@@ -646,8 +646,8 @@ _DP_RECURRENCE: tuple[_Row, ...] = (
     (
         "later stage ends first",
         "order: stage ends",
-        "k = int(np.argmin(_add(least[q][i], values[q - 1])))",
-        "k = self.layers - int(np.argmin(_add(least[q][i], values[q - 1])[::-1]))",
+        "k = int(np.argmin(add(least[q][i], values[q - 1])))",
+        "k = self.layers - int(np.argmin(add(least[q][i], values[q - 1])[::-1]))",
     ),
     (
         "load limit of a corner ignored",

@@ -39,8 +39,9 @@ from typing import NamedTuple
 
 from nest_opt.collectives import bandwidth_seconds
 from nest_opt.compile import Compiled, StateBytes, Table
+from nest_opt.evaluate import Evaluator
 from nest_opt.network import GroupShape
-from nest_opt.plan import Layout, Recomputation, Template
+from nest_opt.plan import Layout, Plan, Recomputation, StagePlan, Template
 
 Shapes = frozenset[GroupShape]
 
@@ -117,6 +118,52 @@ def own_interval(
     else:
         start = replicas * behind * width + replica * width
     return range(start, start + width)
+
+
+def own_plan(compiled: Compiled, cell: OwnCell) -> Plan:
+    """Some plan of a cell, feasible or not: one layer in each stage, the rest in the last."""
+    last = cell.stages - 1
+    return Plan(
+        digest=compiled.digest,
+        microbatch=cell.microbatch,
+        replicas=cell.replicas,
+        microbatches=cell.microbatches(compiled.global_batch),
+        layout=cell.layout,
+        template=cell.template,
+        stages=tuple(
+            StagePlan(
+                layers=(j, j + 1 if j < last else compiled.layer_count),
+                recomputation=compiled.search.recomputation[0],
+                zero=compiled.search.zero[0],
+                devices=tuple(
+                    tuple(
+                        own_interval(
+                            compiled.devices,
+                            cell.template,
+                            cell.replicas,
+                            cell.layout,
+                            r,
+                            last - j,
+                        )
+                    )
+                    for r in range(cell.replicas)
+                ),
+            )
+            for j in range(cell.stages)
+        ),
+    )
+
+
+def excluded_by(evaluator: Evaluator, cell: OwnCell) -> str | None:
+    """The constraint that every plan of a cell breaks, by its own check; None if there is none.
+
+    A breach of some plan that is said to be one of the whole cell, whatever its boundaries and
+    choices.
+    """
+    if not evaluator.compiled.search.constraints:
+        return None
+    breaches = evaluator.breaches(own_plan(evaluator.compiled, cell))
+    return next((breach.constraint for breach in breaches if breach.whole_cell), None)
 
 
 class Way(NamedTuple):

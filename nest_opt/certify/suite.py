@@ -45,8 +45,8 @@ from nest_opt.certify.own_bounds import own_cells
 from nest_opt.certify.processes import Outcome, run_each
 from nest_opt.certify.questions import Question, bare
 from nest_opt.compile import Compiled, compile_problem
+from nest_opt.dp.constrained import allowed_cells, pipelines_of
 from nest_opt.dp.frontier import best_corners
-from nest_opt.dp.recurrence import Family, Pipelines
 from nest_opt.dp.tables import INFINITE
 from nest_opt.enumerate import best_plan, count_plans
 from nest_opt.errors import InputError
@@ -573,8 +573,12 @@ def cell_optima(compiled: Compiled) -> dict[str, int | None]:
     """By cell, the DP's least batch time in that cell; None where it has no plan."""
     geometry = Geometry.of(compiled)
     optimum: dict[str, int | None] = {}
+    allowed = set(allowed_cells(compiled, geometry, list_cells(compiled)))
     for cell in list_cells(compiled):
-        pipelines = Pipelines(compiled, geometry, Family.of(cell), cell.stages)
+        if cell not in allowed:
+            optimum[cell.label] = None
+            continue
+        pipelines = pipelines_of(compiled, geometry, cell)
         corners = best_corners(pipelines, cell.stages, cell.slots, int(INFINITE))
         optimum[cell.label] = corners[0].batch_ticks if corners else None
     return optimum

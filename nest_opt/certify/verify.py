@@ -24,8 +24,15 @@ from nest_opt.certify.certificate import (
     QuestionKind,
     confirmed,
 )
-from nest_opt.certify.own_bounds import OwnBounds, OwnCell, own_cells, own_interval
+from nest_opt.certify.own_bounds import (
+    OwnBounds,
+    OwnCell,
+    excluded_by,
+    own_cells,
+    own_interval,
+)
 from nest_opt.compile import Compiled, compile_problem
+from nest_opt.constraints import source_digests
 from nest_opt.enumerate import best_plan, count_plans
 from nest_opt.errors import NestOptError
 from nest_opt.evaluate import Evaluation, Evaluator
@@ -212,6 +219,12 @@ class _Check:
             ("memory_quanta", units.memory_quanta, compiled.memory_quanta),
         )
         wrong = [(name, said, found) for name, said, found in facts if said != found]
+        recorded = certificate.constraint_sources
+        for name, text in source_digests(certificate.problem.search.constraints).items():
+            if recorded.get(name) != text:
+                wrong.append(
+                    (f"source of constraint {name}", recorded.get(name, "not recorded"), text)
+                )
         for name, said, found in wrong:
             self._refuse(f"{name} is {found} for the problem in the certificate, not {said}")
         self.checked["digest"] = not wrong
@@ -309,6 +322,11 @@ class _Check:
 
     def _bounded(self, closure: Closure, own: OwnCell, bounds: OwnBounds) -> str | None:
         best = self.certificate.batch_ticks
+        if closure.bound == "constraint":
+            excluded = excluded_by(self.evaluator, own)
+            if excluded is None or excluded != closure.reason:
+                return f"not every plan of it breaks the constraint {closure.reason!r}"
+            return "a constraint needs no answers" if closure.answers else None
         if closure.answers or closure.reason:
             return "a closed-form bound needs no answers and gives no reasons"
         if closure.bound == "work":

@@ -31,6 +31,7 @@ from nest_opt.certify.own_bounds import OwnBounds, own_cells
 from nest_opt.compile import compile_problem
 from nest_opt.dp.recurrence import Family, Pipelines
 from nest_opt.dp.tables import INFINITE
+from nest_opt.errors import InputError
 from nest_opt.geometry import Geometry, Ints
 from nest_opt.problem import Problem
 from nest_opt.solve import solve
@@ -54,7 +55,8 @@ class Witness:
 def write_witness(problem: Problem, *, progress: Progress | None = None) -> Witness:
     """Solve a problem and write down why nothing is better.
 
-    Raises what :func:`nest_opt.compile_problem` raises.
+    Raises what :func:`nest_opt.compile_problem` raises, and :class:`InputError` for a problem with
+    constraints, which the checker does not know.
 
     >>> from nest_opt import load_problem
     >>> from nest_opt.certify.check_witness import check_witness
@@ -63,6 +65,12 @@ def write_witness(problem: Problem, *, progress: Progress | None = None) -> Witn
     (454, True)
     """
     started = time.perf_counter()
+    if problem.search.constraints:
+        raise InputError(
+            problem.name,
+            "has search.constraints, which the checker of witnesses does not know; certify it, or "
+            "leave them out",
+        )
     compiled = compile_problem(problem)
     solution = solve(compiled, progress=progress)
     best = solution.batch_ticks

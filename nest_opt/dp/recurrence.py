@@ -202,11 +202,11 @@ class Pipelines:
         ring = self.ring[stages]
         allowed = [self._allowed_loads(q, ring, max_load, max_sync, alone) for q in range(stages)]
         least = [loads.min(axis=0) for loads in allowed]
-        values = self._sweep(lambda q: least[q], _add, stages)
+        values = self._sweep(lambda q: least[q], add, stages)
         result, i = [], 0
         for q in reversed(range(stages)):
             # argmin takes the first of equal ones: the earliest end.
-            k = int(np.argmin(_add(least[q][i], values[q - 1]))) if q else self.layers
+            k = int(np.argmin(add(least[q][i], values[q - 1]))) if q else self.layers
             load = int(least[q][i, k])
             # Given the ends, stages choose independently, so the first choice of least load wins.
             c = int(np.argmax(allowed[q][:, i, k] == load))
@@ -220,7 +220,7 @@ class Pipelines:
         return int(pricer.memory(stage.choice, pricer.in_flight(q))[stage.first, stage.stop])
 
 
-def _add(left: Ints, right: Ints) -> Ints:
+def add(left: Ints, right: Ints) -> Ints:
     """Sum that stays INFINITE where either side is."""
     total = np.minimum(left, INFINITE // 2) + np.minimum(right, INFINITE // 2)
     result: Ints = np.where((left >= INFINITE) | (right >= INFINITE), INFINITE, total)

@@ -44,11 +44,11 @@ from nest_opt.problem import (
     Exposed,
     Level,
     Problem,
-    Record,
     Search,
     Training,
     Units,
 )
+from nest_opt.record import Record
 
 #: Words of the measured GPT models: GPT-2's 50257, padded as in Megatron-LM.
 VOCABULARY = 51200

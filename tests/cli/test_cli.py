@@ -118,7 +118,7 @@ def test_solve_json(memory: int, batch: int, tau: int, sigma: int, capsys: Captu
     assert data["tick_seconds"] == 0.001
     assert data["batch_seconds"] == pytest.approx(batch / 1000)
     assert data["sequences_per_second"] == pytest.approx(8000 / batch)
-    assert set(data["cells"]) == {"total", "bounded", "solved"}
+    assert set(data["cells"]) == {"total", "excluded", "bounded", "solved"}
     assert set(data["plan"]) == PLAN_FIELDS
     assert all(set(stage) == STAGE_FIELDS for stage in data["plan"]["stages"])
 

@@ -51,7 +51,7 @@ def test_infeasible_has_no_plan_and_says_so():
 def test_an_empty_search_space_is_infeasible():
     solution = solve(load_problem("worked-example-160", {"search.stages": [5]}))
     assert solution.status == "infeasible"
-    assert solution.cells == {"total": 0, "bounded": 0, "solved": 0}
+    assert solution.cells == {"total": 0, "excluded": 0, "bounded": 0, "solved": 0}
 
 
 def test_ties_prefer_the_earlier_layout_and_weaker_choices():

@@ -1,0 +1,75 @@
+"""Every engine understands constraints alike: DP, enumeration through the evaluator, both MILPs."""
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from nest_opt.certify.fuzz import draw
+from nest_opt.certify.generate import outline
+from nest_opt.certify.suite import (
+    Entry,
+    bound_complaints,
+    program_complaints,
+    solution_complaints,
+)
+from nest_opt.compile import compile_problem
+from nest_opt.constraints import built_in
+from nest_opt.enumerate import best_plan
+from nest_opt.evaluate import Evaluator
+from nest_opt.library import load_problem
+from nest_opt.solve import solve
+
+
+def constrained(number: int, names: tuple[str, ...]) -> tuple[Entry, bool]:
+    """A random problem with these constraints, and whether they change its answer."""
+    random = Random(number)
+    data: dict[str, Any] = draw(5, number)
+    free = compile_problem(load_problem(data))
+    data["search"]["constraints"] = [
+        built_in()[name].sample(free, random).model_dump(mode="json") for name in names
+    ]
+    compiled = compile_problem(load_problem(data))
+    best = best_plan(compiled)
+    entry = Entry(
+        data,
+        best.evaluation.batch_ticks if best.evaluation else None,
+        best.plans,
+        compiled.digest,
+        outline(best.plan),
+    )
+    return entry, outline(best.plan) != outline(best_plan(free).plan)
+
+
+def exact_complaints(entry: Entry) -> list[str]:
+    evaluator = Evaluator(entry.compiled)
+    wrong = []
+    for use_bounds in (True, False):
+        solution = solve(entry.compiled, use_bounds=use_bounds)
+        wrong += solution_complaints(entry, solution, evaluator)
+    return wrong + list(bound_complaints(entry))
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_the_dynamic_program_agrees_with_enumeration(name):
+    binding = 0
+    for number in range(25):
+        entry, binds = constrained(number, (name,))
+        binding += binds
+        assert not exact_complaints(entry), f"problem {number}: {entry.data['search']}"
+    assert binding, "the constraint never changed the answer, so nothing was compared"
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_the_integer_programs_agree(name):
+    for number in range(3):
+        entry, _ = constrained(100 + number, (name,))
+        assert not list(program_complaints(entry, ("runs", "assignment"), 4))
+
+
+def test_constraints_together():
+    names = list(built_in())
+    for number in range(40):
+        together = tuple(Random(number).sample(names, 2 + number % 2))
+        entry, _ = constrained(200 + number, together)
+        assert not exact_complaints(entry), f"problem {number}: {entry.data['search']}"
