@@ -341,9 +341,8 @@ def _sync(model: ConcreteModel, costs: CellCosts, bound: _Terms) -> None:
 
     def rule(model: ConcreteModel, j: int, n: int) -> Any:
         row = costs.positions[j].syncs[n]
-        return linear(model, _sync_terms(model, costs, j, row) + _minus(bound)) <= -(
-            row.tied // unit
-        )
+        terms = _sync_terms(model, costs, j, row) + _minus(bound)
+        return linear(model, terms) <= -(row.tied // unit)
 
     model.C7_sync = Constraint(
         [(j, n) for j in costs.synchronised for n in range(len(costs.positions[j].syncs))],
