@@ -12,7 +12,9 @@ when the suite's comparison disagrees on some problem:
 - a mutant of the evaluator: the DP's plan is priced otherwise, or enumeration ends elsewhere.
 
 A mutant that no problem catches is a *survivor*: the suite lacks a problem, or the mutant computes
-the same as the original.
+the same as the original. What raises an exception, or breaks a solver, has not been compared: it
+counts as caught only where a guard of the mutated module itself raises, and then another problem
+is sought on which the answers differ; everything else is a fault of the harness.
 
 Problems that caught this mutant last time (``catchers.json``), or another that breaks the same
 term, are asked first. A problem whose coefficients a mutant of the cost rules leaves as they are
@@ -30,6 +32,7 @@ import importlib.machinery
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -50,6 +53,10 @@ Progress = Callable[[int, int, str], None]
 MUTANT_LIMIT = 300.0
 
 _SUITE = "small"
+#: So many exceptions from elsewhere than the mutated module end the hunt.
+_MOST_FAULTS = 5
+#: Complaints of the comparison that an engine gave no answer, which is not another answer.
+_BROKEN = re.compile(r": (fault|limit|timeout|crashed|error)\b").search
 _CATCHERS = Path(__file__).with_name("catchers.json")
 
 
@@ -277,6 +284,8 @@ def _hunt(mutant: Mutant, hints: list[str]) -> dict[str, Any]:
     )
     original = _original(mutant.module) if mutant.module == "formulations.costs" else None
     tried = 0
+    guard: tuple[str, str] | None = None
+    faults: list[str] = []
     for entry in entries:
         if mutant.engine != "milp" and not entry.is_enumerable:
             continue
@@ -284,12 +293,27 @@ def _hunt(mutant: Mutant, hints: list[str]) -> dict[str, Any]:
             continue
         tried += 1
         try:
-            how = next(_complaints(mutant, entry), None)
-        except Exception as error:  # an engine that breaks is noticed, too
-            how = f"raises {type(error).__name__}: {error}"
+            how = next((text for text in _complaints(mutant, entry) if not _BROKEN(text)), None)
+        except Exception as error:  # nothing was compared; go on until something is
+            if _raised_in(error, mutant.module):
+                guard = guard or (entry.name, f"raises {type(error).__name__}: {error}")
+            else:
+                faults.append(f"fault on {entry.name}: {type(error).__name__}: {error}")
+            if len(faults) == _MOST_FAULTS:
+                break
+            continue
         if how:
             return {"problem": entry.name, "how": how, "problems_run": tried}
-    return {"problem": "", "how": "", "problems_run": tried}
+    problem, how = guard or ("", "".join(faults[:1]))
+    return {"problem": problem, "how": how, "problems_run": tried}
+
+
+def _raised_in(error: BaseException, module: str) -> bool:
+    """Whether an exception was raised by the code of a module, rather than below or above it."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return at is not None and at.tb_frame.f_globals.get("__name__") == module
 
 
 def _original(module: str) -> Any:

@@ -558,7 +558,8 @@ def program_complaints(
             plan is not None and not _holds(cell, plan),
         )
     )
-    del check.cells[most_cells:]
+    if most_cells is not None:
+        del check.cells[most_cells:]
     tasks = check.questions(formulations)
     tasks.sort(key=lambda task: not task.fixed)
     running = run_each([task.run for task in tasks], jobs=1, seconds=SOLVE_LIMIT)

@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 
 from formulations import FORMULATIONS
+from nest_opt.cells import list_cells
+from nest_opt.certify import suite
 from nest_opt.certify.mutant_list import MUTANTS, Mutant
 from nest_opt.certify.mutants import catchers, edited, run_mutants
+from nest_opt.certify.suite import load_suite
 from nest_opt.errors import NestOptError
 
 TABLE = Path(__file__).with_name("MUTANTS.md")
@@ -102,3 +105,52 @@ def test_the_table_is_up_to_date():
     rows = re.findall(r"^\| (.+?) +\| .*? +\| (small-\d+) ", TABLE.read_text(), re.MULTILINE)
     assert [name for name, _ in rows] == [mutant.name for mutant in MUTANTS]
     assert dict(rows) == catchers()
+
+
+def test_what_caught_a_mutant_is_another_answer():
+    """An exception or a solver that breaks has compared nothing."""
+    rows = [line for line in TABLE.read_text().splitlines() if line.startswith("| ")]
+    assert len(rows) > len(MUTANTS)
+    assert [row for row in rows if re.search(r"raises|fault|crashed|timeout", row)] == []
+
+
+def test_a_broken_harness_catches_nothing():
+    broken = Mutant(
+        "broken harness",
+        "the comparison, not an engine",
+        "milp",
+        "nest_opt.certify.suite",
+        (("own = next(cell for cell in self.cells", "own = next(cell for cell in ()"),),
+        formulations=("runs",),
+    )
+    report = run_mutants(jobs=1, only=[broken])
+    assert not report.ok
+    assert "fault" in report.fates[0].how
+
+
+def test_an_exception_counts_only_from_the_mutated_module_itself():
+    guarded = Mutant(
+        "guarded",
+        "nothing",
+        "dp",
+        "nest_opt.dp.frontier",
+        (("best, corners = at_most, ", "raise RuntimeError\n    best, corners = at_most, "),),
+    )
+    (fate,) = run_mutants(jobs=1, only=[guarded]).fates
+    assert fate.caught and fate.how.startswith("raises")
+
+
+def test_every_cell_is_asked_unless_fewer_are_wanted(monkeypatch):
+    entry = load_suite("small").entries[0]
+    asked = []
+
+    def count(tasks, **_):
+        asked.append(len(tasks))
+        yield from ()
+
+    monkeypatch.setattr(suite, "run_each", count)
+    for most in (None, 1):
+        list(suite.program_complaints(entry, ("runs",), most))
+    cells = sum(1 for _ in list_cells(entry.compiled))
+    assert cells > 1
+    assert asked[0] > cells >= asked[1] == 3  # a minimum, a refutation, the plan fixed
