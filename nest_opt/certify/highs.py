@@ -26,8 +26,7 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from typing import Any
 
 import highspy  # imported before the fork; Pyomo would put it off until after
 import numpy
@@ -52,11 +51,9 @@ from pyomo.environ import (  # type: ignore[import-untyped,unused-ignore]
     value,
 )
 
+from nest_opt.certify import answers
+from nest_opt.certify.answers import EngineAnswer, Option, Status
 from nest_opt.certify.processes import Outcome
-from nest_opt.errors import EngineError
-
-Status = Literal["infeasible", "optimal", "feasible", "limit", "fault"]
-Option = bool | int | float | str
 
 #: How far a fixed value or a constant constraint must miss to count as a contradiction.
 TOLERANCE = 1e-6
@@ -92,62 +89,6 @@ _LIMITS = ("maxTimeLimit", "iterationLimit")
 
 #: Whether HiGHS has run in this process; inherited by fork, hence true in children as well.
 _has_run = False
-
-
-@dataclass(frozen=True)
-class EngineAnswer:
-    """What HiGHS answered, and to what.
-
-    ``status``
-        ``infeasible``: no solution, says HiGHS (or a constant contradiction in the model).
-        ``optimal``: solved with gap zero; ``values`` holds the solution.
-        ``feasible``: stopped at a limit, with an incumbent in ``values``.
-        ``limit``: stopped at a limit, without.
-        ``fault``: anything else; ``detail`` says what.
-    ``detail``
-        Pyomo's name of the termination condition; for a fault (or a contradiction found without
-        HiGHS) a reason follows after a colon.
-    ``values``
-        Variable name -> value, floating point as returned, for every variable that occurs in an
-        active constraint or in the objective. Only with ``optimal`` and ``feasible``.
-    ``bound``, ``objective``
-        As reported; None where there is none or it is infinite. Never proof of anything.
-    ``nodes``
-        Branch-and-bound nodes; None for a model without integer variables.
-    ``seconds``
-        Wall clock of building and solving together.
-    ``options``
-        As read back from HiGHS after the solve.
-    ``warnings``
-        The warnings and errors HiGHS logged.
-    """
-
-    status: Status
-    detail: str
-    seconds: float
-    values: dict[str, float] | None = None
-    bound: float | None = None
-    objective: float | None = None
-    nodes: int | None = None
-    options: dict[str, Option] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-    version: str = ""
-    pyomo_version: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """A dictionary of plain JSON values; :meth:`from_json` is its inverse."""
-        return asdict(self) | {"warnings": list(self.warnings)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> EngineAnswer:
-        """The answer behind :meth:`to_json`; raises EngineError if there is none."""
-        try:
-            answer = cls(**{**data, "warnings": tuple(data["warnings"])})
-        except (TypeError, KeyError) as error:
-            raise EngineError(f"not an engine answer: {error}; solve again") from error
-        if answer.status not in get_args(Status):
-            raise EngineError(f"unknown engine status {answer.status!r}; solve again")
-        return answer
 
 
 class _Refusal(Exception):
@@ -218,20 +159,8 @@ def solve(
 
 
 def answer_of(outcome: Outcome) -> EngineAnswer:
-    """The answer of a solve that ran in a child and returned :meth:`EngineAnswer.to_json`.
-
-    A child that had to be killed at its wall clock counts as ``limit``; one that crashed or
-    raised, as ``fault``.
-    """
-    if outcome.status == "done" and outcome.value is not None:
-        return EngineAnswer.from_json(outcome.value)
-    return EngineAnswer(
-        status="limit" if outcome.status == "timeout" else "fault",
-        detail=f"{outcome.status}: {outcome.message}",
-        seconds=outcome.seconds,
-        version=_highs_version(),
-        pyomo_version=_pyomo_version(),
-    )
+    """The answer of a solve that ran in a child; see :func:`nest_opt.certify.answers.answer_of`."""
+    return answers.answer_of(outcome, version=_highs_version(), pyomo_version=_pyomo_version())
 
 
 def _solve(

@@ -15,6 +15,7 @@ from typing import Any
 from formulations import FORMULATIONS
 from nest_opt.cells import Cell, list_cells
 from nest_opt.certify import highs, processes
+from nest_opt.certify.answers import EngineAnswer
 from nest_opt.certify.certificate import Answer, Formulation, OptionSet, QuestionKind
 from nest_opt.compile import Compiled
 from nest_opt.evaluate import Evaluation, Evaluator
@@ -143,11 +144,11 @@ def _task(compiled: Compiled, question: Question, seconds: float) -> Callable[[]
     return task
 
 
-def _not_asked() -> highs.EngineAnswer:
-    return highs.EngineAnswer(status="limit", detail="not asked: out of time", seconds=0.0)
+def _not_asked() -> EngineAnswer:
+    return EngineAnswer(status="limit", detail="not asked: out of time", seconds=0.0)
 
 
-def _reply(evaluator: Evaluator, question: Question, engine: highs.EngineAnswer) -> Reply:
+def _reply(evaluator: Evaluator, question: Question, engine: EngineAnswer) -> Reply:
     """What an engine's answer is worth: the plan in it is decoded and priced."""
     plan, evaluation, priced, note = None, None, None, ""
     if engine.status in ("optimal", "feasible"):

@@ -66,6 +66,19 @@ WALLS = [
         ("nest_opt.constraints",),
         ("numpy", "pyomo", "formulations", "nest_opt.dp", "nest_opt.evaluate", "nest_opt.compile"),
     ),
+    (
+        ("nest_opt.certify.cp_sat",),
+        (
+            "nest_opt.dp",
+            "nest_opt.solve",
+            "nest_opt.bounds",
+            "nest_opt.geometry",
+            "nest_opt.evaluate",
+            "formulations",
+            "pyomo",
+            "highspy",
+        ),
+    ),
     (("nest_opt.compile", "nest_opt.estimate"), ("nest_opt.library", "nest_opt.cells", "pyomo")),
 ]
 

@@ -30,7 +30,8 @@ from pyomo.environ import (  # type: ignore[import-untyped,unused-ignore]
 )
 
 from nest_opt.certify import highs, processes
-from nest_opt.certify.highs import EngineAnswer, answer_of, engine_versions, solve
+from nest_opt.certify.answers import EngineAnswer
+from nest_opt.certify.highs import answer_of, engine_versions, solve
 from nest_opt.errors import EngineError
 
 Build = Callable[[], Any]
