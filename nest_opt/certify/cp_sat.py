@@ -33,6 +33,7 @@ Constraints
     largest      working[j], gathered[j] >= the term of each layer that the stage holds
     memory       what stage j keeps fits, for the kind and ZeRO stage that it chooses
     limit        (m+s-1) tau + sigma <= limit (decision)
+    (others)     what the constraints of the problem require of :class:`Stages`
 
 Objective
     (m+s-1) tau + sigma (minimum); none (decision)
@@ -50,7 +51,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from nest_opt.certify.answers import EngineAnswer, Option, Status
 from nest_opt.compile import Compiled, LayerKind, StateBytes, Table
@@ -391,6 +392,13 @@ class _Sum:
         self.variables: list[Any] = []
         self.coefficients: list[int] = []
 
+    @classmethod
+    def of(cls, literal: _Literal) -> _Sum:
+        """1 where a literal holds, else 0."""
+        total = cls()
+        total.add(1, literal)
+        return total
+
     def add(self, coefficient: int, variable: _Literal) -> None:
         """Add coefficient * variable."""
         if isinstance(variable, (bool, int)):
@@ -433,6 +441,8 @@ class Model:
         self.zero = [
             {z: self._bool(f"zero[{j},{z}]") for z in self.search.zero} for j in self.stages
         ]
+        #: By stage: quanta that it keeps, and the choice under which.
+        self.kept: list[list[tuple[Any, list[_Literal]]]] = [[] for _ in self.stages]
         self.tau = self._integer("tau", self._most_load())
         self.sigma = self._integer("sigma", self._most_sync())
         self._boundaries()
@@ -441,8 +451,12 @@ class Model:
             self._load(j)
             self._memory(j)
         first_only = compiled.cost_model.synchronisation == "first_stage"
-        for j in self.stages[:1] if first_only else self.stages:
-            self._synchronise(j)
+        #: Ticks of the stages whose synchronisation counts.
+        self.sync = {
+            j: self._synchronise(j) for j in (self.stages[:1] if first_only else self.stages)
+        }
+        for constraint in self.search.constraints:
+            constraint.restrict(cast(Any, Stages(self)))
         price = self.terms.slots * self.tau + self.sigma
         if limit is not None:
             self.solver_model.add(price <= limit)
@@ -475,7 +489,7 @@ class Model:
         """Literals that together say: the stage holds the layer."""
         return [self.begun[stage][layer], _not(self.begun[stage + 1][layer])]
 
-    def _total(
+    def total(
         self, stage: int, each: Row, first: Sequence[int] = (), behind: Sequence[int] = ()
     ) -> _Sum:
         """The sum of a row over a stage's layers, and what depends on where it starts and ends.
@@ -565,9 +579,17 @@ class Model:
                     costs.append((_plus(work, again), ()))
                 for zero_work, zeros in alike.items():
                     for each, behind in costs:
-                        load = self._total(j, _plus(each, zero_work), receives, behind)
+                        load = self.total(j, _plus(each, zero_work), receives, behind)
                         row = self.solver_model.add(load.expression() <= self.tau)
                         self._where(row, [chosen, self._any(zeros)])
+
+    def both(self, one: Any, other: Any) -> Any:
+        """A literal that holds exactly where two do."""
+        both = self._bool("")
+        self._imply(both, one)
+        self._imply(both, other)
+        self.solver_model.add_bool_or([_not(one), _not(other), both])
+        return both
 
     def _any(self, literals: Sequence[_Literal]) -> _Literal:
         """A literal that holds where one of several does, of which at most one holds."""
@@ -577,14 +599,15 @@ class Model:
         self.solver_model.add(sum(literals) == either)
         return either
 
-    def _synchronise(self, j: int) -> None:
-        """held, synchronise, slowest."""
+    def _synchronise(self, j: int) -> Any:
+        """held, synchronise, slowest; what the stage pays."""
         slowest = _Sum()
         slowest.add(1, self._of_kind(j, expert=False))
         slowest.add(1, self._of_kind(j, expert=True))
         if j in (0, self.stages[-1]):
             slowest.add(self.terms.tied_ring(), True)
         self.solver_model.add(slowest.expression() <= self.sigma)
+        return slowest.expression()
 
     def _of_kind(self, j: int, expert: bool) -> _Literal:
         """Ticks in which a stage's weights of one kind synchronise: its slowest group."""
@@ -602,23 +625,29 @@ class Model:
         ticks = self._integer(f"{'expert' if expert else 'dense'}[{j}]", self._most_sync())
         for shape in sorted(terms.sharing(j, expert)[0]):
             for z, chosen in self.zero[j].items():
-                total = self._total(j, terms.share(z, shape, expert))
+                total = self.total(j, terms.share(z, shape, expert))
                 total.add(terms.compiled.sync_latency_ticks(z, shape), held)
                 self._where(self.solver_model.add(total.expression() <= ticks), [chosen])
         return ticks
 
     def _memory(self, j: int) -> None:
         """largest, memory."""
-        terms, room = self.terms, self.terms.compiled.memory_quanta
+        terms = self.terms
         working = self._largest(j, {self.kind[j][k]: terms.working(k) for k in self.kind[j]})
         gathered = self._largest(j, {self.zero[j][z]: terms.gathered(z) for z in self.zero[j]})
         for k, kind in self.kind[j].items():
             for z, zero in self.zero[j].items():
                 each = _plus(terms.state(j, z), terms.left_behind(j, k))
-                kept = self._total(j, each, terms.inputs(j, k))
+                kept = self.total(j, each, terms.inputs(j, k))
                 kept.add(1, working)
                 kept.add(1, gathered)
-                self._where(self.solver_model.add(kept.expression() <= room), [kind, zero])
+                self.kept[j].append((kept.expression(), [kind, zero]))
+        self.memory_at_most(j, terms.compiled.memory_quanta)
+
+    def memory_at_most(self, stage: int, quanta: int) -> None:
+        """Let a stage keep at most so many quanta."""
+        for kept, choice in self.kept[stage]:
+            self._where(self.solver_model.add(kept <= quanta), choice)
 
     def _largest(self, j: int, rows: Mapping[Any, Row]) -> _Literal:
         """A variable that reaches the row of the choice made at each layer of the stage."""
@@ -675,6 +704,80 @@ class Model:
                 chosen = [n for n, literal in enumerate(literals.values()) if holds(literal)]
                 (numbers[f"{name}[{j}]"],) = chosen
         return numbers
+
+
+class Stages:
+    """What a constraint can say about the stages of this model.
+
+    It offers what :class:`formulations.stages.StageModel` offers, in these variables.
+    """
+
+    def __init__(self, model: Model) -> None:
+        self._model, self._terms = model, model.terms
+        self.compiled, self.cell, self.numbers = (
+            model.terms.compiled,
+            model.terms.cell,
+            model.stages,
+        )
+
+    def devices(self, stage: int, replica: int) -> Sequence[int]:
+        """Devices of a stage of a replica."""
+        return self._terms.devices(stage, replica)
+
+    def layers(self, stage: int) -> Any:
+        """How many layers a stage holds."""
+        return self._row((1,) * self._terms.layers, stage)
+
+    def holds(self, layer: int, stage: int) -> Any:
+        """1 if the stage holds that layer, else 0."""
+        return self._row(_unit(layer, self._terms.layers), stage)
+
+    def starts(self, layer: int, stage: int) -> Any:
+        """1 if the stage starts with that layer, else 0."""
+        none = (0,) * self._terms.layers
+        return self._model.total(stage, none, _unit(layer, self._terms.layers)).expression()
+
+    def chooses(
+        self, stage: int, *, recomputation: Recomputation | None = None, zero: int | None = None
+    ) -> Any:
+        """1 if the stage chooses that kind of recomputation, and that ZeRO stage, else 0."""
+        kinds, zeros = self._model.kind[stage], self._model.zero[stage]
+        asked = []
+        if recomputation is not None:
+            asked.append(kinds.get(recomputation, False))
+        if zero is not None:
+            asked.append(zeros.get(zero, False))
+        if len(asked) == 2 and not any(isinstance(literal, bool) for literal in asked):
+            return self._model.both(*asked)
+        return _Sum.of(all(asked) if len(asked) != 1 else asked[0]).expression()
+
+    def require(self, row: Any) -> None:
+        """Add a row; one without variables is true or false by itself."""
+        if isinstance(row, bool):
+            if not row:
+                self.forbid()
+        else:
+            self._model.solver_model.add(row)
+
+    def forbid(self) -> None:
+        """No plan of this cell keeps the constraint."""
+        self._model.solver_model.add_bool_or([])
+
+    def memory_at_most(self, stage: int, quanta: int) -> None:
+        """A stage needs at most so many quanta per device."""
+        self._model.memory_at_most(stage, quanta)
+
+    def sync_at_most(self, stage: int, ticks: int) -> None:
+        """A stage whose synchronisation is paid for synchronises for at most so many ticks."""
+        if stage in self._model.sync:
+            self._model.solver_model.add(self._model.sync[stage] <= ticks)
+
+    def _row(self, each: Row, stage: int) -> Any:
+        return self._model.total(stage, each).expression()
+
+
+def _unit(layer: int, layers: int) -> Row:
+    return tuple(int(i == layer) for i in range(layers))
 
 
 def _not(literal: _Literal) -> _Literal:
