@@ -18,10 +18,11 @@ from typing import Any
 
 from pyomo.environ import ConcreteModel, ConstraintList
 
-from formulations.costs import CellCosts, Choice, SyncRow, interval, linear
+from formulations.costs import CellCosts, Choice, SyncRow, axis_groups, interval, linear
 from nest_opt.cells import Cell
 from nest_opt.compile import Compiled
 from nest_opt.constraints import Constraint
+from nest_opt.estimate.table import Axis
 from nest_opt.plan import Recomputation
 
 #: (coefficient, variable)
@@ -54,6 +55,10 @@ class StageModel(ABC):
     def devices(self, stage: int, replica: int) -> range:
         """Devices of a stage of a replica, tensor index fastest, then context, then expert."""
         return interval(self.compiled, self.cell, replica, stage)
+
+    def groups(self, stage: int, replica: int, axis: Axis) -> list[list[int]]:
+        """The groups of one axis in the devices of a stage of a replica."""
+        return axis_groups(self.cell, self.devices(stage, replica))[axis]
 
     # --- what varies ------------------------------------------------------------------------------
 

@@ -392,7 +392,7 @@ class Evaluator:
         """What the constraints of the problem have against a plan that is a placement."""
         if not self.compiled.search.constraints:
             return []
-        placed = Placed(plan, self.compiled, lambda: self._price_stages(plan))
+        placed = Placed(plan, self.compiled, lambda: self._price_stages(plan), axis_groups)
         return [
             Violation(str(c), breach.where, breach.message, breach.excess, breach.whole_cell)
             for c in self.compiled.search.constraints

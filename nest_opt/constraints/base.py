@@ -18,7 +18,7 @@ can then solve a problem that has it.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from nest_opt.cells import Cell
     from nest_opt.compile import Compiled
     from nest_opt.dp.stages import Places, Stages
+    from nest_opt.estimate.table import Axis
     from nest_opt.evaluate import StageEvaluation
     from nest_opt.geometry import Ints
-    from nest_opt.plan import Plan
+    from nest_opt.plan import Plan, Template
 
 #: Numbers that all constraints of a problem together may carry from stage to stage.
 MAX_CARRIED = 4096
@@ -63,16 +64,29 @@ class Placed:
     """
 
     def __init__(
-        self, plan: Plan, compiled: Compiled, price: Callable[[], tuple[StageEvaluation, ...]]
+        self,
+        plan: Plan,
+        compiled: Compiled,
+        price: Callable[[], tuple[StageEvaluation, ...]],
+        groups: Callable[[Template, Sequence[int], Axis], list[tuple[int, ...]]],
     ) -> None:
         self.plan = plan
         self.compiled = compiled
         self._price = price
+        self._groups = groups
 
     @cached_property
     def stages(self) -> tuple[StageEvaluation, ...]:
         """One for each stage: load, synchronisation, memory."""
         return self._price()
+
+    def stage_of(self, layer: int) -> int:
+        """The stage that holds a layer."""
+        return next(j for j, s in enumerate(self.plan.stages) if s.layers[0] <= layer < s.layers[1])
+
+    def groups(self, stage: int, replica: int, axis: Axis) -> list[tuple[int, ...]]:
+        """The groups of one axis in the devices of a stage of a replica."""
+        return self._groups(self.plan.template, self.plan.stages[stage].devices[replica], axis)
 
 
 class Constraint(Record):
@@ -196,6 +210,12 @@ def layer_number(layer: int | str, names: tuple[str, ...]) -> int | None:
     if isinstance(layer, str):
         return names.index(layer) if layer in names else None
     return layer % len(names) if -len(names) <= layer < len(names) else None
+
+
+def layer_numbers(layers: Iterable[int | str], names: tuple[str, ...]) -> tuple[int, ...]:
+    """The numbers of layers given by number or by name; those that do not exist are left out."""
+    numbers = (layer_number(layer, names) for layer in layers)
+    return tuple(number for number in numbers if number is not None)
 
 
 def layer_complaint(layers: Iterable[int | str], names: tuple[str, ...]) -> str | None:

@@ -18,6 +18,7 @@ from nest_opt.compile import Compiled
 from nest_opt.constraints import Constraint, carried
 from nest_opt.dp.tables import Choice
 from nest_opt.errors import EngineError
+from nest_opt.estimate.table import Axis
 from nest_opt.geometry import Geometry, Ints
 from nest_opt.plan import Recomputation
 
@@ -45,10 +46,34 @@ class Places:
         return range(start, start + self.cell.template.width)
 
     @cached_property
-    def used(self) -> frozenset[int]:
-        """Every device that a plan of the cell uses."""
+    def transfer_classes(self) -> Ints:
+        """``[j, r]``: link class of the union of stages j and j + 1 of replica r."""
+        cell = self.cell
+        # Whatever the cost model takes a transfer's link for, what counts here is how far it is.
+        geometry = self.geometry
+        if geometry.first_devices:
+            geometry = Geometry(self.compiled.network)
+        joins = geometry.joins(cell.template, cell.replicas, cell.layout)
+        return joins[: cell.stages - 1][::-1]
+
+    @cached_property
+    def stage_classes(self) -> Ints:
+        """``[j]``: link class of all devices of stage j in all replicas."""
         width = np.arange(self.cell.template.width)
-        return frozenset((self.starts[:, :, None] + width).ravel().tolist())
+        every = (self.starts[:, :, None] + width).reshape(self.cell.stages, -1).tolist()
+        return np.array([self.compiled.network.class_of(devices) for devices in every])
+
+    def group_class(self, axis: Axis) -> int:
+        """The farthest link class of a group of that axis, over all stages and replicas."""
+        cell = self.cell
+        positions = self.geometry.positions(cell.template, cell.replicas, cell.layout)
+        farthest: int = max(
+            shape.link_class
+            for position in positions[: cell.stages]
+            for signature in position.as_later
+            for shape in getattr(signature, axis)
+        )
+        return farthest
 
 
 @dataclass(frozen=True)
