@@ -56,6 +56,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 from nest_opt.certify.answers import EngineAnswer, Option, Status
 from nest_opt.compile import Compiled, LayerKind, StateBytes, Table
 from nest_opt.errors import CompileError, EngineError, PlanError
+from nest_opt.estimate.table import Axis
 from nest_opt.plan import Plan, Recomputation, StagePlan, ZeroStage
 
 if TYPE_CHECKING:
@@ -723,6 +724,10 @@ class Stages:
     def devices(self, stage: int, replica: int) -> Sequence[int]:
         """Devices of a stage of a replica."""
         return self._terms.devices(stage, replica)
+
+    def groups(self, stage: int, replica: int, axis: Axis) -> Iterable[Sequence[int]]:
+        """The groups of one axis in the devices of a stage of a replica."""
+        return self._terms.sub_groups(self._terms.devices(stage, replica), axis[0])
 
     def layers(self, stage: int) -> Any:
         """How many layers a stage holds."""
