@@ -186,6 +186,7 @@ def _parser() -> _Parser:
     sub.add_argument(
         "--time-limit", type=_seconds_argument, metavar="S", help="give up after S seconds"
     )
+    _add_engines(sub, "ask these as well")
     _add_jobs(sub)
     _add_bounds(sub)
 
@@ -202,6 +203,7 @@ def _parser() -> _Parser:
         help="a file written by 'certify --out' or 'witness --out'",
     )
     sub.add_argument("--resolve", action="store_true", help="run its integer programs again")
+    _add_engines(sub, "with --resolve: ask these as well")
     _add_jobs(sub)
 
     sub = command(
@@ -291,6 +293,17 @@ def _add_jobs(parser: argparse.ArgumentParser) -> None:
         default=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1,
         metavar="N",
         help="processes at a time (default: one for each core, %(default)s)",
+    )
+
+
+def _add_engines(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--engine",
+        type=_words,
+        default=[],
+        metavar="NAME[,NAME...]",
+        help=f"{what}, besides HiGHS: cp-sat, scip, cbc, glpk, gurobi, cplex ('nest-opt doctor' "
+        "lists those that are installed)",
     )
 
 
@@ -569,6 +582,7 @@ def _certify(arguments: argparse.Namespace) -> int:
             jobs=arguments.jobs,
             use_bounds=not arguments.no_bounds,
             progress=progress,
+            engines=arguments.engine,
         )
     if arguments.out:
         _write(arguments, certificate.to_dict())
@@ -594,6 +608,7 @@ def _certify_suite(arguments: argparse.Namespace) -> int:
             use_bounds=not arguments.no_bounds,
             sample=arguments.sample,
             progress=progress,
+            engines=arguments.engine,
         )
     return _report(arguments, report)
 
@@ -608,10 +623,16 @@ def _verify(arguments: argparse.Namespace) -> int:
         return _verify_witness(arguments, data)
     from nest_opt.certify import verify
 
+    if arguments.engine and not arguments.resolve:
+        raise InputError("verify", "--engine goes with --resolve, which asks engines again")
     try:
         with _Progress(arguments.quiet) as progress:
             verification = verify(
-                data, resolve=arguments.resolve, jobs=arguments.jobs, progress=progress
+                data,
+                resolve=arguments.resolve,
+                jobs=arguments.jobs,
+                engines=arguments.engine,
+                progress=progress,
             )
     except CertificateError as error:
         raise CertificateError(f"{arguments.certificate}: {error}") from None
@@ -629,6 +650,8 @@ def _verify(arguments: argparse.Namespace) -> int:
             print(f"{trusted} answers of HiGHS taken as recorded; --resolve asks again")
         elif arguments.resolve:
             print("every answer of HiGHS that it rests on was obtained again")
+        for name, count in verification.checked.get("asked_besides", {}).items():
+            print(f"{name}: {count}, none contradicts")
     else:
         count = len(verification.refusals)
         print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
@@ -1456,7 +1479,15 @@ def _print_certificate(problem: Problem, certificate: Certificate) -> None:
     if certificate.enumeration.agreed:
         print(f"enumeration: all {certificate.enumeration.plans:,} plans priced, none better")
     engines = ", ".join(f"{name} {version}" for name, version in certificate.engines.items())
-    print(_clip(_printable(f"engines: {engines}"), WIDTH))
+    print(textwrap.fill(_printable(f"engines: {engines}"), WIDTH, subsequent_indent="  "))
+    answers = [answer for closure in certificate.closures for answer in closure.besides]
+    for name in certificate.options.engines:
+        own = [answer.status for answer in answers if answer.engine == name]
+        silent = sum(status in ("limit", "fault") for status in own)
+        print(
+            f"{name}: asked {len(own):,} times besides"
+            + (f", no answer to {silent:,}" if silent else "")
+        )
     if certificate.reasons:
         print("\nwhat stands in the way")
         _print_list(certificate.reasons)

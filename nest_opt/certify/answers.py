@@ -12,6 +12,87 @@ from nest_opt.errors import EngineError
 Status = Literal["infeasible", "optimal", "feasible", "limit", "fault"]
 Option = bool | int | float | str
 
+#: What a condition under which an engine stopped amounts to. ``stopped``: at a limit, with a
+#: solution or without; ``empty``: at a limit, and what it hands over is no solution; ``broke``: no
+#: answer at all.
+Meaning = Literal["optimal", "infeasible", "stopped", "empty", "broke"]
+
+#: Every condition of Pyomo's ``contrib.solver`` interface (HiGHS, SCIP, Gurobi), by name.
+PYOMO_CONDITIONS: Mapping[str, Meaning] = {
+    "convergenceCriteriaSatisfied": "optimal",
+    "provenInfeasible": "infeasible",
+    "maxTimeLimit": "stopped",
+    "iterationLimit": "stopped",
+    "objectiveLimit": "broke",  # none is ever set
+    "minStepLength": "broke",
+    "unbounded": "broke",
+    "locallyInfeasible": "broke",
+    "infeasibleOrUnbounded": "broke",
+    "error": "broke",
+    "interrupted": "broke",
+    "licensingProblems": "broke",
+    "emptyModel": "broke",
+    "unknown": "broke",
+}
+
+#: Every condition of Pyomo's older interface (CBC, GLPK, CPLEX), by name.
+PYOMO_OLD_CONDITIONS: Mapping[str, Meaning] = {
+    "optimal": "optimal",
+    "globallyOptimal": "optimal",
+    "infeasible": "infeasible",
+    "maxTimeLimit": "stopped",
+    "maxIterations": "stopped",
+    "maxEvaluations": "stopped",
+    "feasible": "stopped",
+    "noSolution": "empty",  # none was found, which proves nothing
+    "intermediateNonInteger": "empty",  # CBC hands over a solution of the relaxation
+    "resourceInterrupt": "stopped",
+    "unknown": "broke",
+    "minFunctionValue": "broke",
+    "minStepLength": "broke",
+    "locallyOptimal": "broke",
+    "other": "broke",
+    "unbounded": "broke",
+    "infeasibleOrUnbounded": "broke",
+    "invalidProblem": "broke",
+    "solverFailure": "broke",
+    "internalSolverError": "broke",
+    "error": "broke",
+    "userInterrupt": "broke",
+    "licensingProblems": "broke",
+}
+
+#: Every status of CP-SAT, by name.
+CP_SAT_CONDITIONS: Mapping[str, Meaning] = {
+    "OPTIMAL": "optimal",
+    "INFEASIBLE": "infeasible",
+    "FEASIBLE": "stopped",
+    "UNKNOWN": "stopped",
+    "MODEL_INVALID": "broke",
+}
+
+
+class Refusal(Exception):
+    """There is no answer that could be passed on."""
+
+
+def status_of(conditions: Mapping[str, Meaning], condition: str, incumbent: bool) -> Status:
+    """Condition and presence of a solution -> status.
+
+    Raises :class:`Refusal` for one that is no answer, or where the two contradict each other.
+    """
+    meaning = conditions.get(condition, "broke")
+    if meaning == "infeasible" and not incumbent:
+        return "infeasible"
+    if meaning == "optimal" and incumbent:
+        return "optimal"
+    if meaning == "stopped":
+        return "feasible" if incumbent else "limit"
+    if meaning == "empty":
+        return "limit"
+    held = "with an incumbent" if incumbent else "without an incumbent"
+    raise Refusal(f"{condition}: no answer ({held})")
+
 
 @dataclass(frozen=True)
 class EngineAnswer:

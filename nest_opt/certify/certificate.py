@@ -19,11 +19,13 @@ from nest_opt.plan import Plan
 from nest_opt.problem import Problem
 from nest_opt.record import Record
 
-FORMAT = "nest-opt/certificate/1"
+#: Since version 2, engines other than HiGHS answer besides; version 1 is read as well.
+FORMAT = "nest-opt/certificate/2"
 
 Verdict = Literal["certified", "refuted", "disputed", "open", "fault"]
 Method = Literal["bounded", "refuted", "solved", "open"]
-Formulation = Literal["runs", "assignment"]
+#: The first two are integer programs, ``boundaries`` is the model of CP-SAT.
+Formulation = Literal["runs", "assignment", "boundaries"]
 QuestionKind = Literal["decision", "minimum", "fixed_plan"]
 
 #: The release of HiGHS whose answers count: it passed the canaries, others did not.
@@ -49,6 +51,9 @@ class OptionSet(NamedTuple):
 #: the second; where it contradicts the first, nothing does.
 FIRST, SECOND, STAND_IN = OptionSet(False, 1), OptionSet(True, 2), OptionSet(False, 3)
 
+#: Engines that answer besides HiGHS are asked once, as they are used most.
+BESIDES = OptionSet(True, 1)
+
 _Natural = Annotated[int, Field(ge=0, le=2**63)]
 _Ticks = Annotated[int, Field(ge=-1, le=2**63)]
 _Seconds = Annotated[float, Field(ge=0)]
@@ -56,15 +61,17 @@ _Text = Annotated[str, Field(max_length=10**4)]
 
 
 class Answer(Record):
-    """One answer of the engine: to what, under which options, and what became of its plan.
+    """One answer of an engine: to what, under which options, and what became of its plan.
 
-    ``limit`` is that of "a plan with T <= limit exists" (None: any plan at all). ``options`` are as
-    read back from HiGHS; empty where a constant contradiction was found before it ran.
+    ``engine`` is its name (:data:`nest_opt.certify.engines.ENGINES`). ``limit`` is that of "a plan
+    with T <= limit exists" (None: any plan at all). ``options`` are as read back from the engine,
+    where it can be read; empty where a constant contradiction was found before it ran.
     ``priced_ticks`` is the batch time of the returned plan by the evaluator, if it is feasible;
     ``note`` says what is wrong with it otherwise. ``bound`` and ``objective`` are as reported, in
     units of the model, and prove nothing.
     """
 
+    engine: Annotated[str, Field(max_length=20)] = "highs"
     formulation: Formulation
     question: QuestionKind
     limit: _Ticks | None
@@ -99,6 +106,8 @@ class Answer(Record):
         It must come from the release that was checked, with one thread and gaps of zero, under the
         options that were asked for.
         """
+        if self.engine != "highs":
+            return f"{self.engine} answered, not HiGHS"
         if self.version != CHECKED_HIGHS:
             return f"HiGHS {self.version or '(unknown)'} answered, not {CHECKED_HIGHS}"
         if self.status == "infeasible" and self.detail.startswith("contradiction:"):
@@ -127,13 +136,46 @@ def confirmed(
         asked = {
             answer.option_set: answer
             for answer in answers
-            if (answer.formulation, answer.question, answer.limit) == (formulation, question, limit)
+            if answer.engine == "highs"
+            and (answer.formulation, answer.question, answer.limit)
+            == (formulation, question, limit)
         }
         first, second = asked.get(FIRST), asked.get(SECOND)
         if second is None or second.status in ("limit", "fault"):
             second = asked.get(STAND_IN)
         if first and second and first.status == second.status == status:
             return first, second
+    return None
+
+
+def contradiction(
+    answer: Answer, best: int | None, holds_plan: bool, optimum: int | None
+) -> str | None:
+    """What an answer besides contradicts, if something; a limit or a broken engine says nothing.
+
+    ``best`` is T* (None: there is said to be no plan), ``holds_plan`` whether the plan of T* lies
+    in the answer's cell, ``optimum`` the price that HiGHS found for the cell's best plan (None:
+    none). A plan that is really better settles the matter before this is asked.
+    """
+    found = answer.note or f"the evaluator prices it at {answer.priced_ticks} ticks"
+    if answer.question == "fixed_plan":
+        if answer.status == "infeasible":
+            return f"the plan of {best} ticks is infeasible, it says"
+        if answer.claims_plan and answer.priced_ticks != best:
+            return f"the plan comes back otherwise: {found}"
+    elif answer.question == "decision":
+        if answer.claims_plan:
+            return f"it claims a plan with T <= {answer.limit}: {found}"
+    elif answer.status == "infeasible":
+        if holds_plan or optimum is not None:
+            return "it says that the cell has no plan"
+    elif answer.claims_plan:
+        price = answer.priced_ticks
+        if price is None or best is None or price < best:
+            return f"it claims a plan: {found}"
+        expected = best if holds_plan else optimum
+        if answer.status == "optimal" and expected not in (None, price):
+            return f"its optimum is {price}, not {expected}"
     return None
 
 
@@ -146,6 +188,7 @@ class Closure(Record):
     ``refuted``: the decision models behind ``answers``, ``value`` their limit (None: no limit).
     ``solved``: the min-max models behind ``answers``, ``value`` the batch time of their plan.
     ``open``: ``reason`` says why, ``value`` is a proven lower bound on T in this cell.
+    ``besides`` are the answers of engines on which nothing rests; none of them may contradict.
     """
 
     cell: Annotated[str, Field(max_length=200)]
@@ -154,6 +197,7 @@ class Closure(Record):
     value: _Ticks | None = None
     reason: _Text = ""
     answers: tuple[Answer, ...] = ()
+    besides: tuple[Answer, ...] = ()
 
 
 class CellCounts(Record):
@@ -208,7 +252,7 @@ class BetterPlan(Record):
 
 
 class Options(Record):
-    """With what the certification was run."""
+    """With what the certification was run; ``engines`` are those that were asked besides HiGHS."""
 
     use_bounds: bool
     time_limit: float | None
@@ -216,6 +260,7 @@ class Options(Record):
     solve_limit: float
     enumeration_limit: _Natural
     cross_checks: _Natural
+    engines: tuple[Annotated[str, Field(max_length=20)], ...] = ()
 
 
 class Certificate(Record):
@@ -230,7 +275,7 @@ class Certificate(Record):
     is not built in.
     """
 
-    format: Literal["nest-opt/certificate/1"] = FORMAT  # type: ignore[assignment]
+    format: Literal["nest-opt/certificate/1", "nest-opt/certificate/2"] = FORMAT  # type: ignore[assignment]
     nest_opt: str
     verdict: Verdict
     reasons: tuple[str, ...]

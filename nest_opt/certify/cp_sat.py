@@ -53,7 +53,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from nest_opt.certify.answers import EngineAnswer, Option, Status
+from nest_opt.certify.answers import (
+    CP_SAT_CONDITIONS,
+    EngineAnswer,
+    Option,
+    Refusal,
+    Status,
+    status_of,
+)
 from nest_opt.compile import Compiled, LayerKind, StateBytes, Table
 from nest_opt.errors import CompileError, EngineError, PlanError
 from nest_opt.estimate.table import Axis
@@ -844,8 +851,8 @@ def solve(
     """Have CP-SAT answer one question about a cell: one worker, gaps zero.
 
     ``decision``: is there a plan with T <= ``limit`` (None: any plan)? ``minimum``: the best plan.
-    ``fixed_plan``: is ``plan`` one with T <= ``limit``? ``time_limit`` in seconds. Whatever goes
-    wrong is a ``fault``.
+    ``fixed_plan``: is ``plan`` one with T <= ``limit``? A ``plan`` that is given is the only one
+    that is admitted. ``time_limit`` in seconds. Whatever goes wrong is a ``fault``.
     """
     started = time.monotonic()
     facts: dict[str, Any] = {}
@@ -854,6 +861,8 @@ def solve(
         status, detail = _solve(
             compiled, cell, kind, limit, time_limit, presolve, seed, plan, facts
         )
+    except Refusal as refusal:
+        status, detail = "fault", str(refusal)
     except Exception as error:  # whatever OR-Tools or the model raises is no answer
         status, detail = "fault", f"exception: {type(error).__name__}: {error}"
     return EngineAnswer(
@@ -881,10 +890,10 @@ def _solve(
     model = Model(
         compiled, cell, limit=None if kind == "minimum" else limit, minimise=kind == "minimum"
     )
-    if kind == "fixed_plan":
-        if plan is None:
-            raise PlanError("no plan is given that could be fixed")
+    if plan is not None:
         model.fix(plan)
+    elif kind == "fixed_plan":
+        raise PlanError("no plan is given that could be fixed")
     return run(model.solver_model, model.solution, time_limit, presolve, seed, facts)
 
 
@@ -923,12 +932,4 @@ def run(
     if condition in ("OPTIMAL", "FEASIBLE", "UNKNOWN") and has_objective:
         bound = float(solver.best_objective_bound)
         facts["bound"] = bound if math.isfinite(bound) else None
-    statuses: dict[str, Status] = {
-        "OPTIMAL": "optimal",
-        "FEASIBLE": "feasible",
-        "INFEASIBLE": "infeasible",
-        "UNKNOWN": "limit",
-    }
-    if condition not in statuses:
-        return "fault", f"{condition}: no answer"
-    return statuses[condition], condition
+    return status_of(CP_SAT_CONDITIONS, condition, "values" in facts), condition

@@ -10,6 +10,9 @@ For a reported optimum T* (or "there is no plan"):
    the MILP "a plan with T <= T* - 1 exists" being infeasible under two sets of options, or by a
    min-max model that runs to optimality under both and finds nothing better.
 
+Engines other than HiGHS, where they are asked for, answer the same questions besides; nothing rests
+on them, but what contradicts is a dispute.
+
 No engine is believed: a plan counts once the evaluator has priced it, a refutation once it was
 repeated. Whatever does not fit together ends in a verdict other than ``certified``:
 
@@ -52,9 +55,19 @@ from nest_opt.certify.certificate import (
     QuestionKind,
     Verdict,
     confirmed,
+    contradiction,
 )
+from nest_opt.certify.engines import ENGINES, FIRST_ENGINE, besides, engine_of
 from nest_opt.certify.own_bounds import OwnBounds, OwnCell, excluded_by, own_cells
-from nest_opt.certify.questions import Question, Reply, ask, bare, claimed, is_small
+from nest_opt.certify.questions import (
+    Question,
+    Reply,
+    ask,
+    asked_besides,
+    bare,
+    claimed,
+    is_small,
+)
 from nest_opt.certify.verify import plan_complaints
 from nest_opt.compile import compile_problem
 from nest_opt.constraints import source_digests
@@ -102,6 +115,7 @@ def certify(
     enumeration_limit: int = ENUMERATION_LIMIT,
     solve_limit: float = SOLVE_LIMIT,
     cross_checks: int = CROSS_CHECKS,
+    engines: Sequence[str] = (),
 ) -> Certificate:
     """Solve a problem and prove the answer; the certificate's ``verdict`` says how that went.
 
@@ -111,8 +125,13 @@ def certify(
     ``enumeration_limit`` is the largest number of plans that are all priced. ``cross_checks`` cells
     that bounds have closed, those nearest to the optimum, are put to the engine as well.
 
+    ``engines`` names others (:data:`nest_opt.certify.engines.ENGINES`) that are asked whatever
+    HiGHS is asked. Nothing is certified by them, but one that contradicts makes the verdict
+    ``disputed``.
+
     Raises what :func:`nest_opt.compile_problem` raises, ``EngineError`` where HiGHS is not the
-    release that was checked, and ValueError for limits that are not positive.
+    release that was checked, or an engine is unknown or not installed, and ValueError for limits
+    that are not positive.
 
     >>> import nest_opt
     >>> certificate = nest_opt.certify(nest_opt.load_problem("worked-example-160"))
@@ -131,6 +150,7 @@ def certify(
         solve_limit=float(solve_limit),
         enumeration_limit=enumeration_limit,
         cross_checks=cross_checks,
+        engines=besides(engines),
     )
     return _Certification(problem, options, progress).run()
 
@@ -151,6 +171,7 @@ class _Certification:
                 f"HiGHS {self.engines['highs']} is installed; only {CHECKED_HIGHS} was checked "
                 f"against models with known answers: pip install highspy=={CHECKED_HIGHS}"
             )
+        self.engines |= {name: engine_of(name).find() for name in options.engines}
         self.problem, self.options, self.progress = problem, options, progress
         self.compiled = compile_problem(problem)
         self.evaluator = Evaluator(self.compiled)
@@ -166,6 +187,8 @@ class _Certification:
         self.solution: Solution | None = None
         self.closures: dict[str, Closure] = {}
         self.answers: defaultdict[str, list[Answer]] = defaultdict(list)
+        #: By cell: what engines other than HiGHS said of it.
+        self.besides: defaultdict[str, list[Answer]] = defaultdict(list)
         self.completeness: list[Answer] = []
         self.enumeration = Enumeration(plans=None, agreed=None, reason="not attempted")
         self.better: BetterPlan | None = None
@@ -422,6 +445,7 @@ class _Certification:
                 admitted += 1
         if admitted == len(questions):
             self.done.add("completeness")
+        self._ask_besides([cell], "fixed_plan", self._best, plan=plan)
 
     def _refute(self) -> None:
         """Ask the engine about every cell that is left; cheap cells first."""
@@ -516,6 +540,8 @@ class _Certification:
                     raise self._better(
                         reply.plan, reply.evaluation, f"the model of {label} ({_said(answer)})"
                     )
+        if formulation == "runs" or kind == "minimum":  # else they have been asked before
+            self._ask_besides(cells, kind, limit, seconds, formulation=formulation)
         for cell in cells:
             self.closures[cell.label] = judge(
                 cell.label,
@@ -523,6 +549,50 @@ class _Certification:
                 self._best,
                 self._holds_plan(cell.label),
             )
+
+    def _ask_besides(
+        self,
+        cells: Sequence[Cell],
+        kind: QuestionKind,
+        limit: int | None,
+        seconds: float | None = None,
+        *,
+        plan: Plan | None = None,
+        formulation: Formulation = "runs",
+    ) -> None:
+        """Ask the engines other than HiGHS as well; their answers are judged at the end.
+
+        Ends the certification at the first plan that is really better.
+        """
+        for name in self.options.engines:
+            questions = [asked_besides(name, c, kind, limit, plan, formulation) for c in cells]
+            for question, reply in self._ask(questions, f"asking {ENGINES[name].title}", seconds):
+                answer, label = reply.answer, question.cell.label
+                self.besides[label].append(answer)
+                if self._beats(answer.priced_ticks) and reply.plan and reply.evaluation:
+                    raise self._better(
+                        reply.plan, reply.evaluation, f"the model of {label} ({_said(answer)})"
+                    )
+
+    def _undisputed(self, closure: Closure) -> Closure:
+        """A closure with the answers besides; open where one of them contradicts."""
+        answers = self.besides[closure.cell]
+        if not answers:
+            return closure
+        answers.sort(key=lambda a: (self.options.engines.index(a.engine), a.question))
+        changes: dict[str, object] = {"besides": tuple(answers)}
+        optimum = closure.value if closure.method == "solved" else None
+        for answer in answers:
+            said = contradiction(answer, self._best, self._holds_plan(closure.cell), optimum)
+            if said and classify(closure)[0] != "disputed":
+                others = "; ".join(map(_said, closure.answers)) or closure.method
+                changes |= {
+                    "method": "open",
+                    "bound": None,
+                    "reason": f"disputed: {_said(answer)}: {said}; HiGHS: {others}",
+                }
+                break
+        return closure.model_copy(update=changes)
 
     def _holds_plan(self, label: str) -> bool:
         plan = self.solution.plan if self.solution else None
@@ -605,6 +675,7 @@ class _Certification:
                     reason=self.cut_off,
                     answers=_in_order(self.answers[label]),
                 )
+            closure = self._undisputed(closure)
             if closure.method == "open":
                 floor = self._floor(own, sharpen_until)
                 closure = closure.model_copy(update={"value": floor})
@@ -720,9 +791,10 @@ def _setback(answer: Answer, what: str) -> tuple[Verdict, str]:
 
 def _said(answer: Answer) -> str:
     """An answer in a few words, enough to ask again."""
+    engine = "" if answer.engine == FIRST_ENGINE else f"{ENGINES[answer.engine].title}, "
     return (
-        f"{answer.formulation} {answer.question}, presolve {'on' if answer.presolve else 'off'}, "
-        f"seed {answer.seed}: {answer.status}"
+        f"{engine}{answer.formulation} {answer.question}, "
+        f"presolve {'on' if answer.presolve else 'off'}, seed {answer.seed}: {answer.status}"
     )
 
 

@@ -25,38 +25,33 @@ import importlib.metadata
 import io
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import highspy  # imported before the fork; Pyomo would put it off until after
 import numpy
-from pyomo.common.modeling import unique_component_name  # type: ignore[import-untyped,unused-ignore]
 from pyomo.contrib.solver.solvers.highs import (  # type: ignore[import-untyped,unused-ignore]
     Highs,
     highspy_available,
 )
 from pyomo.environ import (  # type: ignore[import-untyped,unused-ignore]
-    Block,
-    BuildAction,
-    BuildCheck,
     ConcreteModel,
     Constraint,
-    Expression,
-    Objective,
-    Param,
-    RangeSet,
-    Set,
-    Suffix,
     Var,
     value,
 )
 
 from nest_opt.certify import answers
-from nest_opt.certify.answers import EngineAnswer, Option, Status
+from nest_opt.certify.answers import (
+    PYOMO_CONDITIONS,
+    EngineAnswer,
+    Option,
+    Refusal,
+    Status,
+    status_of,
+)
+from nest_opt.certify.models import complete, contradictory_constant, contradictory_variable
 from nest_opt.certify.processes import Outcome
-
-#: How far a fixed value or a constant constraint must miss to count as a contradiction.
-TOLERANCE = 1e-6
 
 #: Left alone, and checked to be what they were when the project's measurements were made.
 DEFAULTS: Mapping[str, Option] = {
@@ -70,29 +65,8 @@ DEFAULTS: Mapping[str, Option] = {
     "mip_max_improving_sols": 2**31 - 1,
 }
 
-#: Pyomo's interface reads these or may skip them unharmed. Anything else active is refused.
-_UNDERSTOOD = (
-    Block,
-    BuildAction,
-    BuildCheck,
-    Constraint,
-    Expression,
-    Objective,
-    Param,
-    RangeSet,
-    Set,
-    Suffix,
-    Var,
-)
-
-_LIMITS = ("maxTimeLimit", "iterationLimit")
-
 #: Whether HiGHS has run in this process; inherited by fork, hence true in children as well.
 _has_run = False
-
-
-class _Refusal(Exception):
-    """There is no answer that could be passed on."""
 
 
 def engine_versions() -> dict[str, str]:
@@ -100,7 +74,7 @@ def engine_versions() -> dict[str, str]:
     return {
         "highs": _highs_version(),
         "highspy": importlib.metadata.version("highspy"),
-        "pyomo": _pyomo_version(),
+        "pyomo": pyomo_version(),
     }
 
 
@@ -142,7 +116,7 @@ def solve(
     facts: dict[str, Any] = {}
     try:
         status, detail = _solve(build, asked, facts)
-    except _Refusal as refusal:
+    except Refusal as refusal:
         status, detail = "fault", str(refusal)
     except Exception as error:  # whatever Pyomo, highspy or the builder raises is no answer
         status, detail = "fault", f"exception: {type(error).__name__}: {error}"
@@ -153,14 +127,14 @@ def solve(
         detail=detail,
         seconds=time.monotonic() - started,
         version=_highs_version(),
-        pyomo_version=_pyomo_version(),
+        pyomo_version=pyomo_version(),
         **facts,
     )
 
 
 def answer_of(outcome: Outcome) -> EngineAnswer:
     """The answer of a solve that ran in a child; see :func:`nest_opt.certify.answers.answer_of`."""
-    return answers.answer_of(outcome, version=_highs_version(), pyomo_version=_pyomo_version())
+    return answers.answer_of(outcome, version=_highs_version(), pyomo_version=pyomo_version())
 
 
 def _solve(
@@ -169,13 +143,13 @@ def _solve(
     """Build, solve, read back, decide. What is learned on the way is left in ``facts``."""
     global _has_run
     if _has_run:
-        raise _Refusal("HiGHS has already run in this process or its parent; fork a new one")
+        raise Refusal("HiGHS has already run in this process or its parent; fork a new one")
     if not highspy_available:
-        raise _Refusal("highspy cannot be imported; install it")
+        raise Refusal("highspy cannot be imported; install it")
     model = build()
-    _complete(model)
+    complete(model)
     held = {id(v): v for v in model.component_data_objects(Var, active=True, descend_into=True)}
-    contradiction = _contradictory_variable(held.values())
+    contradiction = contradictory_variable(held.values())
     if contradiction is not None:
         return "infeasible", f"contradiction: {contradiction}"
 
@@ -206,13 +180,13 @@ def _solve(
     facts["options"] = _check_options(highs, asked, condition)
     for line in complaints:
         if line.startswith("ERROR:") or line.endswith("ignored"):
-            raise _Refusal(f"{condition}: HiGHS logged {line!r}")
+            raise Refusal(f"{condition}: HiGHS logged {line!r}")
     occurring = [entry[0] for entry in solver._vars.values()]
-    contradiction = _contradictory_variable(var for var in occurring if id(var) not in held)
+    contradiction = contradictory_variable(var for var in occurring if id(var) not in held)
     if contradiction is None and not occurring:
-        contradiction = _contradictory_constant(model)
+        contradiction = contradictory_constant(model)
         if contradiction is None:
-            raise _Refusal(f"{condition}: the model has no variables and no contradiction")
+            raise Refusal(f"{condition}: the model has no variables and no contradiction")
     if contradiction is not None:
         return "infeasible", f"contradiction: {contradiction}"
     _check_transfer(highs, model, occurring, condition)
@@ -221,71 +195,12 @@ def _solve(
     facts["bound"] = _finite(results.objective_bound)
     facts["nodes"] = nodes if nodes >= 0 else None
     incumbent = results.solution_status.name in ("optimal", "feasible")
-    status = _status(condition, incumbent)
+    status = status_of(PYOMO_CONDITIONS, condition, incumbent)
     if status in ("optimal", "feasible"):
         results.solution_loader.load_vars()
         facts["values"] = {var.name: float(value(var)) for var in occurring}
         facts["objective"] = _finite(results.incumbent_objective)
     return status, condition
-
-
-def _status(condition: str, incumbent: bool) -> Status:
-    """Termination condition and presence of an incumbent -> status; refuses the rest."""
-    if condition == "provenInfeasible" and not incumbent:
-        return "infeasible"
-    if condition == "convergenceCriteriaSatisfied" and incumbent:
-        return "optimal"
-    if condition in _LIMITS:
-        return "feasible" if incumbent else "limit"
-    held = "with an incumbent" if incumbent else "without an incumbent"
-    raise _Refusal(f"{condition}: no answer ({held})")
-
-
-def _complete(model: Any) -> None:
-    """Refuse what Pyomo's interface would skip; add an objective if there is none."""
-    strange = model.collect_ctypes(active=True, descend_into=True) - set(_UNDERSTOOD)
-    if strange:
-        names = ", ".join(sorted(ctype.__name__ for ctype in strange))
-        raise _Refusal(f"the model has active components that would be skipped: {names}")
-    if next(model.component_data_objects(Objective, active=True, descend_into=True), None) is None:
-        name = unique_component_name(model, "feasibility_only")
-        model.add_component(name, Objective(expr=0))
-
-
-def _contradictory_variable(variables: Iterable[Any]) -> str | None:
-    """What is wrong with the first variable that can take no value, if there is one.
-
-    Pyomo ignores the bounds and the domain of a fixed variable, and a variable that occurs
-    nowhere altogether.
-    """
-    for var in variables:
-        low, high = var.bounds
-        if low is not None and high is not None and low - high > TOLERANCE:
-            return f"{var.name} has bounds [{low}, {high}]"
-        if not var.fixed:
-            continue
-        if var.value is None:
-            raise _Refusal(f"{var.name} is fixed without a value")
-        if _outside(var.value, low, high):
-            return f"{var.name} is fixed at {var.value}, outside [{low}, {high}]"
-        if var.is_integer() and abs(var.value - round(var.value)) > TOLERANCE:
-            return f"{var.name} is fixed at {var.value}, not an integer"
-    return None
-
-
-def _contradictory_constant(model: Any) -> str | None:
-    """The first violated constraint of a model without variables, if there is one."""
-    for row in model.component_data_objects(Constraint, active=True, descend_into=True):
-        body = value(row.body)
-        if _outside(body, row.lb, row.ub):
-            return f"{row.name} has constant body {body}, outside [{row.lb}, {row.ub}]"
-    return None
-
-
-def _outside(number: float, low: float | None, high: float | None) -> bool:
-    return (low is not None and low - number > TOLERANCE) or (
-        high is not None and number - high > TOLERANCE
-    )
 
 
 def _check_options(highs: Any, asked: Mapping[str, Option], condition: str) -> dict[str, Option]:
@@ -304,7 +219,7 @@ def _check_options(highs: Any, asked: Mapping[str, Option], condition: str) -> d
         if setting != wanted:
             wrong.append(f"{name} is {setting!r}, not {wanted!r}")
     if wrong:
-        raise _Refusal(f"{condition}: option {'; option '.join(wrong)}")
+        raise Refusal(f"{condition}: option {'; option '.join(wrong)}")
     return found
 
 
@@ -319,13 +234,13 @@ def _check_transfer(highs: Any, model: Any, occurring: Sequence[Any], condition:
         ("integer columns", integer, sum(var.is_integer() for var in occurring)),
     ):
         if held != wanted:
-            raise _Refusal(f"{condition}: HiGHS holds {held} {what}, the model has {wanted}")
+            raise Refusal(f"{condition}: HiGHS holds {held} {what}, the model has {wanted}")
     numbers = (lp.a_matrix_.value_, lp.col_cost_, [lp.offset_])
     bounds = (lp.row_lower_, lp.row_upper_, lp.col_lower_, lp.col_upper_)
     if not all(numpy.isfinite(x).all() for x in numbers) or any(
         numpy.isnan(x).any() for x in bounds
     ):
-        raise _Refusal(f"{condition}: HiGHS holds coefficients or bounds that are no numbers")
+        raise Refusal(f"{condition}: HiGHS holds coefficients or bounds that are no numbers")
 
 
 def _finite(number: float | None) -> float | None:
@@ -341,5 +256,6 @@ def _highs_version() -> str:
     return ".".join(str(part) for part in parts)
 
 
-def _pyomo_version() -> str:
+def pyomo_version() -> str:
+    """The release of Pyomo."""
     return importlib.metadata.version("pyomo")

@@ -6,7 +6,8 @@ but never solved anything, and is killed from outside (SIGKILL) once its time is
 
 What crosses the border is JSON over a pipe, never a pickle: a result is a dictionary of plain
 values, or there is none. A child never returns into the code of its parent: it ends with
-``os._exit``, whatever happens in it.
+``os._exit``, whatever happens in it. It leads a process group: an engine that is a program of
+its own is killed with the child that started it.
 
     parent                              child
     ------                              -----
@@ -107,10 +108,11 @@ class _Child:
         return self.gone
 
     def strike(self) -> None:
-        """Send SIGKILL, unless the process is gone."""
+        """Send SIGKILL to the process and whatever it has started, unless it is gone."""
         if not self.reap(wait=False):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGKILL)
+            for kill in (os.killpg, os.kill):
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    kill(self.pid, signal.SIGKILL)
 
     def kill(self) -> None:
         """End the process at once, collect it and close its pipe."""
@@ -309,10 +311,20 @@ def _start(
             raise
         finally:
             os.close(sender)
+        _lead_group(pid)
         os.set_blocking(receiver, False)
         running[index] = _Child(pid, receiver, started, deadline)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _lead_group(pid: int) -> None:
+    """Make a child the leader of a process group: what it starts can be killed with it.
+
+    Parent and child both do this, since either may come first.
+    """
+    with contextlib.suppress(OSError):
+        os.setpgid(pid, pid)
 
 
 def _be_child(task: Task, sender: int, others: list[int], deadline: float | None) -> NoReturn:
@@ -332,6 +344,7 @@ def _prepare_child(others: list[int], deadline: float | None) -> None:
     """Shed what was inherited: pipes of siblings, signal handlers, terminal input and output."""
     for descriptor in others:
         os.close(descriptor)
+    _lead_group(os.getpid())
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)

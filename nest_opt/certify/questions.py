@@ -1,4 +1,4 @@
-"""Questions to the engine: build a model in a child process, solve it, price what it returns.
+"""Questions to an engine: build a model in a child process, solve it, price what it returns.
 
 Used by the harness, which asks them first, and by ``verify``, which asks them again.
 """
@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import contextlib
 import math
+import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from formulations import FORMULATIONS
 from nest_opt.cells import Cell, list_cells
-from nest_opt.certify import highs, processes
-from nest_opt.certify.answers import EngineAnswer
-from nest_opt.certify.certificate import Answer, Formulation, OptionSet, QuestionKind
+from nest_opt.certify import cp_sat, highs, processes, pyomo_engines
+from nest_opt.certify.answers import EngineAnswer, answer_of
+from nest_opt.certify.certificate import BESIDES, Answer, Formulation, OptionSet, QuestionKind
+from nest_opt.certify.engines import ENGINES, FIRST_ENGINE, load
 from nest_opt.compile import Compiled
 from nest_opt.evaluate import Evaluation, Evaluator
 from nest_opt.plan import Plan
@@ -30,7 +32,9 @@ SMALL = 4000
 
 @dataclass(frozen=True)
 class Question:
-    """One solve: a cell's model in one formulation, under one set of options.
+    """One solve: a cell's model in one formulation, by one engine, under one set of options.
+
+    CP-SAT has a model of its own, the formulation ``boundaries``.
 
     ``decision``: is there a plan with T <= ``limit`` (None: any plan)? ``minimum``: the best plan.
     ``fixed_plan``: does ``plan`` satisfy the decision model?
@@ -42,9 +46,10 @@ class Question:
     limit: int | None
     options: OptionSet
     plan: Plan | None = None
+    engine: str = FIRST_ENGINE
 
     def build(self, compiled: Compiled) -> Any:
-        """The Pyomo model."""
+        """The Pyomo model; not for ``boundaries``."""
         formulation = FORMULATIONS[self.formulation]
         if self.kind == "minimum":
             return formulation.build_minimum(compiled, self.cell)
@@ -53,6 +58,54 @@ class Question:
         if self.plan is not None:
             formulation.fix_plan(model, compiled, self.cell, self.plan)
         return model
+
+    def answer(self, compiled: Compiled, seconds: float, folder: str | None) -> EngineAnswer:
+        """Ask it in this process; ``folder`` is for engines that read files."""
+        presolve, seed = self.options
+        if self.formulation == "boundaries":
+            return cp_sat.solve(
+                compiled,
+                self.cell,
+                self.kind,
+                self.limit,
+                time_limit=seconds,
+                presolve=presolve,
+                seed=seed,
+                plan=self.plan,
+            )
+        if self.engine == FIRST_ENGINE:
+            return highs.solve(
+                lambda: self.build(compiled), time_limit=seconds, presolve=presolve, seed=seed
+            )
+        return pyomo_engines.solve(
+            self.engine,
+            lambda: self.build(compiled),
+            time_limit=seconds,
+            presolve=presolve,
+            seed=seed,
+            folder=folder,
+        )
+
+    def decode(self, compiled: Compiled, values: Mapping[str, float]) -> Plan:
+        """The plan of a solution; raises :class:`nest_opt.errors.PlanError`."""
+        if self.formulation == "boundaries":
+            return cp_sat.decode(compiled, self.cell, values)
+        plan: Plan = FORMULATIONS[self.formulation].decode(compiled, self.cell, values)
+        return plan
+
+
+def asked_besides(
+    engine: str,
+    cell: Cell,
+    kind: QuestionKind,
+    limit: int | None,
+    plan: Plan | None = None,
+    formulation: Formulation = "runs",
+) -> Question:
+    """The question as it is put to an engine other than HiGHS."""
+    if engine == "cp-sat":
+        formulation = "boundaries"
+    return Question(cell, formulation, kind, limit, BESIDES, plan, engine)
 
 
 @dataclass(frozen=True)
@@ -120,28 +173,30 @@ def ask(
             yield index, _reply(evaluator, question, _not_asked())
         return
     limit = min(seconds, left)
-    running = processes.run_each(
-        [_task(compiled, question, limit) for question in questions],
-        jobs=jobs,
-        seconds=limit,
-        overall_seconds=None if deadline is None else left,
-    )
-    with contextlib.closing(running):
-        for index, outcome in running:
-            yield index, _reply(evaluator, questions[index], highs.answer_of(outcome))
-
-
-def _task(compiled: Compiled, question: Question, seconds: float) -> Callable[[], dict[str, Any]]:
-    def task() -> dict[str, Any]:
-        answer = highs.solve(
-            lambda: question.build(compiled),
-            time_limit=seconds,
-            presolve=question.options.presolve,
-            seed=question.options.seed,
+    load({question.engine for question in questions})
+    with tempfile.TemporaryDirectory(prefix="nest-opt-") as folder:
+        running = processes.run_each(
+            [_task(compiled, question, limit, folder) for question in questions],
+            jobs=jobs,
+            seconds=limit,
+            overall_seconds=None if deadline is None else left,
         )
-        return answer.to_json()
+        with contextlib.closing(running):
+            for index, outcome in running:
+                question = questions[index]
+                yield index, _reply(evaluator, question, _answer_of(question.engine, outcome))
 
-    return task
+
+def _task(
+    compiled: Compiled, question: Question, seconds: float, folder: str
+) -> Callable[[], dict[str, Any]]:
+    return lambda: question.answer(compiled, seconds, folder).to_json()
+
+
+def _answer_of(engine: str, outcome: processes.Outcome) -> EngineAnswer:
+    if engine == FIRST_ENGINE:
+        return highs.answer_of(outcome)
+    return answer_of(outcome, version=ENGINES[engine].version or "")
 
 
 def _not_asked() -> EngineAnswer:
@@ -153,8 +208,7 @@ def _reply(evaluator: Evaluator, question: Question, engine: EngineAnswer) -> Re
     plan, evaluation, priced, note = None, None, None, ""
     if engine.status in ("optimal", "feasible"):
         try:
-            formulation = FORMULATIONS[question.formulation]
-            plan = formulation.decode(evaluator.compiled, question.cell, engine.values or {})
+            plan = question.decode(evaluator.compiled, engine.values or {})
             evaluation = evaluator.evaluate(plan)
         except Exception as error:  # a solution that nobody understands is no plan
             note = f"no plan can be read from the solution: {error}"
@@ -164,6 +218,7 @@ def _reply(evaluator: Evaluator, question: Question, engine: EngineAnswer) -> Re
             else:
                 note = f"the plan is not feasible: {evaluation.violations[0]}"
     answer = Answer(
+        engine=question.engine,
         formulation=question.formulation,
         question=question.kind,
         limit=question.limit,

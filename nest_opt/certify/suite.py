@@ -29,17 +29,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from tabulate import tabulate
 
-from formulations import FORMULATIONS
 from nest_opt.bounds import UNLIMITED, Bounds
 from nest_opt.cells import Cell, list_cells
-from nest_opt.certify import highs
-from nest_opt.certify.certificate import FIRST, Formulation
+from nest_opt.certify.certificate import BESIDES, FIRST, Formulation
+from nest_opt.certify.engines import ENGINES, FIRST_ENGINE, besides, load
 from nest_opt.certify.generate import ENUMERABLE, OPTIONS, SUITE_FORMAT, outline
 from nest_opt.certify.own_bounds import own_cells
 from nest_opt.certify.processes import Outcome, run_each
@@ -302,17 +301,21 @@ def run_suite(
     jobs: int,
     use_bounds: bool = True,
     sample: int | None = None,
+    engines: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> SuiteReport:
     """Run a suite (by shipped name or file) through all engines; see the module's description.
 
     ``jobs`` processes run at once. ``sample`` is the number of problems to run, spread over what
-    the suite holds; None runs all. Raises :class:`InputError` for a suite that cannot be read;
-    engines that break are disagreements.
+    the suite holds; None runs all. ``engines`` are asked besides HiGHS. Raises :class:`InputError`
+    for a suite that cannot be read, ``EngineError`` for an engine that is not installed; engines
+    that break are disagreements.
     """
     suite = load_suite(name)
     entries = suite.entries if sample is None else suite.sample(sample)
-    report = run_entries(entries, jobs=jobs, use_bounds=use_bounds, progress=progress)
+    report = run_entries(
+        entries, jobs=jobs, use_bounds=use_bounds, engines=engines, progress=progress
+    )
     return SuiteReport(
         suite.name,
         report.problems,
@@ -328,9 +331,12 @@ def run_entries(
     *,
     jobs: int,
     use_bounds: bool = True,
+    engines: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> SuiteReport:
-    """Run some problems of a suite through all engines."""
+    """Run some problems of a suite through all engines, those named besides included."""
+    others = besides(engines)
+    load(others)
     started = time.monotonic()
     checks = [_Check(entry, use_bounds) for entry in entries]
 
@@ -346,6 +352,8 @@ def run_entries(
 
     rounds("DP and enumeration", lambda check: [check.exact_task()])
     rounds("integer programs", lambda check: check.questions())
+    for name in others:
+        rounds(ENGINES[name].title, partial(_questions_to, name))
     decisive = {option: sum(option in entry.decisive for entry in entries) for option in OPTIONS}
     return SuiteReport(
         "selection",
@@ -355,6 +363,11 @@ def run_entries(
         decisive,
         time.monotonic() - started,
     )
+
+
+def _questions_to(engine: str, check: _Check) -> list[_Task]:
+    """The questions about a problem as they are put to an engine other than HiGHS."""
+    return check.questions(("boundaries",) if engine == "cp-sat" else ("runs",), engine)
 
 
 @dataclass(frozen=True)
@@ -397,14 +410,19 @@ class _Check:
                 return
             self.report.disagreements += found["disagreements"]
             self.optimum, self.bounded = found["optimum"], set(found["bounded"])
+            self.report.bounded = len(self.bounded)
             self.plan = Plan.from_dict(found["plan"]) if found["plan"] else None
 
         return _Task(self, lambda: exact_answers(self.entry), judge)
 
     # --- integer programs -------------------------------------------------------------------------
 
-    def questions(self, formulations: Sequence[Formulation] = _FORMULATIONS) -> list[_Task]:
-        """The questions about every cell."""
+    def questions(
+        self,
+        formulations: Sequence[Formulation] = _FORMULATIONS,
+        engine: str = FIRST_ENGINE,
+    ) -> list[_Task]:
+        """The questions about every cell, to one engine."""
         best = self.entry.batch_ticks
         limit = None if best is None else best - 1
         tasks = []
@@ -412,19 +430,18 @@ class _Check:
             if cell.label not in self.optimum:
                 continue  # The exact engines broke, and have been reported.
             optimum, closed = self.optimum[cell.label], cell.label in self.bounded
-            self.report.bounded += closed
             if closed and self.use_bounds:
                 continue
             asks_decision = self.use_bounds or closed or optimum == best
             for formulation in formulations:
-                tasks.append(self._question(cell, formulation, "minimum", None, optimum))
+                tasks.append(self._question(cell, formulation, "minimum", None, optimum, engine))
                 if asks_decision and (limit is None or limit >= 0):
-                    tasks.append(self._question(cell, formulation, "decision", limit, None))
+                    tasks.append(self._question(cell, formulation, "decision", limit, None, engine))
         if self.plan is not None:
             own = next(cell for cell in self.cells if _holds(cell, self.plan))
             for formulation in formulations:
                 tasks.append(
-                    self._question(own, formulation, "decision", best, best, plan=self.plan)
+                    self._question(own, formulation, "decision", best, best, engine, self.plan)
                 )
         return tasks
 
@@ -435,9 +452,13 @@ class _Check:
         kind: Any,
         limit: int | None,
         expected: int | None,
+        engine: str,
         plan: Plan | None = None,
     ) -> _Task:
-        question = Question(cell, formulation, kind, limit, FIRST, plan)
+        if formulation == "boundaries":
+            engine = "cp-sat"
+        options = FIRST if engine == FIRST_ENGINE else BESIDES
+        question = Question(cell, formulation, kind, limit, options, plan, engine)
         if kind == "minimum":
             self.report.minima += 1
         else:
@@ -448,7 +469,8 @@ class _Check:
             if complaint:
                 asked = kind if limit is None else f"{kind} T <= {limit}"
                 fixed = " with the reference plan fixed" if plan else ""
-                self._object(f"{cell.label}: {formulation} {asked}{fixed}: {complaint}")
+                who = formulation if question.engine == FIRST_ENGINE else question.engine
+                self._object(f"{cell.label}: {who} {asked}{fixed}: {complaint}")
 
         return _Task(
             self, lambda: answer(self.entry.compiled, question), judge, fixed=plan is not None
@@ -621,17 +643,11 @@ def answer(compiled: Compiled, question: Question) -> dict[str, Any]:
     ``status`` and ``detail`` are the engine's; ``priced`` is the evaluator's price of the plan that
     the engine returned, None where it is infeasible or no plan (``note`` then says why).
     """
-    engine = highs.solve(
-        lambda: question.build(compiled),
-        time_limit=SOLVE_LIMIT,
-        presolve=question.options.presolve,
-        seed=question.options.seed,
-    )
+    engine = question.answer(compiled, SOLVE_LIMIT, None)
     priced, note = None, ""
     if engine.status in ("optimal", "feasible"):
         try:
-            formulation = FORMULATIONS[question.formulation]
-            plan = formulation.decode(compiled, question.cell, engine.values or {})
+            plan = question.decode(compiled, engine.values or {})
             evaluation = Evaluator(compiled).evaluate(plan)
         except Exception as error:  # whatever it is, the solution is no plan
             note = f"{type(error).__name__}: {error}"

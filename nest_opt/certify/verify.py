@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from nest_opt.certify.certificate import (
+    BESIDES,
     CHECKED_HIGHS,
     FIRST,
     RELATIVE_TO,
@@ -23,7 +24,9 @@ from nest_opt.certify.certificate import (
     Closure,
     QuestionKind,
     confirmed,
+    contradiction,
 )
+from nest_opt.certify.engines import ENGINES, FIRST_ENGINE
 from nest_opt.certify.own_bounds import (
     OwnBounds,
     OwnCell,
@@ -65,13 +68,19 @@ class Verification:
 
 
 def verify(
-    data: Any, *, resolve: bool = False, jobs: int = 1, progress: Progress | None = None
+    data: Any,
+    *,
+    resolve: bool = False,
+    jobs: int = 1,
+    engines: Sequence[str] = (),
+    progress: Progress | None = None,
 ) -> Verification:
     """Check a certificate, given as its JSON object (or as a ``Certificate``).
 
-    ``resolve`` repeats every solve that it rests on, ``jobs`` at a time. Raises
-    ``CertificateError`` for what is no certificate at all (unknown fields, wrong format); a
-    certificate that does not hold is refused in the result.
+    ``resolve`` repeats every solve that it rests on, ``jobs`` at a time, and puts the same
+    questions to ``engines`` besides HiGHS. Raises ``EngineError`` for an engine that is not
+    installed, ``CertificateError`` for what is no certificate at all (unknown fields, wrong
+    format); a certificate that does not hold is refused in the result.
 
     >>> import nest_opt
     >>> certificate = nest_opt.certify(nest_opt.load_problem("worked-example-160")).to_dict()
@@ -82,7 +91,9 @@ def verify(
     False
     """
     certificate = Certificate.from_dict(data.to_dict() if isinstance(data, Certificate) else data)
-    return _Check(certificate, jobs, progress).run(resolve)
+    from nest_opt.certify.engines import besides
+
+    return _Check(certificate, jobs, progress).run(resolve, besides(engines))
 
 
 def plan_complaints(
@@ -110,10 +121,7 @@ def plan_complaints(
             f"{claim.where} claims {claim.field} {claim.claimed}, computed {claim.computed}"
         )
     search = compiled.search
-    label = (
-        f"b{plan.microbatch} d{plan.replicas} {plan.template.label} "
-        f"s{len(plan.stages)} {plan.layout}"
-    )
+    label = _label(plan)
     if label not in labels:
         complaints.append(f"{label} is no cell of the search space")
     for j, stage in enumerate(plan.stages):
@@ -147,7 +155,7 @@ class _Check:
         self.refusals: list[str] = []
         self.checked: dict[str, Any] = {}
 
-    def run(self, resolve: bool) -> Verification:
+    def run(self, resolve: bool, engines: Sequence[str]) -> Verification:
         certificate = self.certificate
         try:
             self.compiled = compile_problem(certificate.problem)
@@ -162,12 +170,13 @@ class _Check:
         self._check_plan()
         self._check_listing()
         self._check_closures()
+        self._check_besides()
         self._check_completeness()
         self._check_enumeration()
         self._check_verdict()
         self._check_with_solver()
         if resolve:
-            self._resolve()
+            self._resolve(engines)
         return self._result([])
 
     def _result(self, more: Iterable[str]) -> Verification:
@@ -382,6 +391,51 @@ class _Check:
             return f"its bound of {value} is not shown"
         return None
 
+    # --- the engines besides HiGHS ----------------------------------------------------------------
+
+    def _check_besides(self) -> None:
+        """Every engine that was to be asked has answered, and none contradicts.
+
+        Nothing rests on these answers, but a certificate must not conceal them.
+        """
+        certificate = self.certificate
+        if certificate.verdict != "certified":
+            return
+        engines = certificate.options.engines
+        for complaint in _engine_complaints(certificate):
+            self._refuse(f"engines: {complaint}")
+        best, plan = certificate.batch_ticks, certificate.plan
+        own = None if plan is None else _label(plan)
+        counts: Counter[str] = Counter()
+        for closure in certificate.closures:
+            optimum = closure.value if closure.method == "solved" else None
+            for answer in closure.besides:
+                counts[answer.engine] += answer.status not in ("limit", "fault")
+                said = _beside_complaint(answer, certificate, closure.cell == own)
+                said = said or contradiction(answer, best, closure.cell == own, optimum)
+                if said:
+                    self._refuse(f"cell {closure.cell}, besides, {answer.engine}: {said}")
+            asked = [(a.engine, a.question, a.formulation) for a in closure.besides]
+            if len(set(asked)) < len(asked):
+                self._refuse(f"cell {closure.cell}, besides: one question is answered twice")
+            answered = {(engine, question) for engine, question, _ in asked}
+            wanted: list[QuestionKind] = []
+            if closure.method == "refuted":
+                wanted.append("decision")
+            elif closure.method == "solved":
+                wanted.append("minimum")
+            if closure.cell == own:
+                wanted.append("fixed_plan")
+            for engine in engines:
+                for question in wanted:
+                    if (engine, question) not in answered:
+                        self._refuse(
+                            f"cell {closure.cell}, besides: {engine} was to be asked and its "
+                            f"answer to {question} is missing"
+                        )
+        if engines:
+            self.checked["besides"] = {engine: counts[engine] for engine in engines}
+
     # --- the rest ---------------------------------------------------------------------------------
 
     def _check_completeness(self) -> None:
@@ -463,10 +517,10 @@ class _Check:
             if not holds:
                 self._refuse(f"the verdict is 'certified', but {complaint}")
 
-    def _resolve(self) -> None:
+    def _resolve(self, engines: Sequence[str]) -> None:
         """Ask the engine again about every cell that rests on it, and about the plan."""
         # Loaded here, because only this needs a solver.
-        from nest_opt.certify.questions import Question, ask, cells_by_label
+        from nest_opt.certify.questions import Question, ask, asked_besides, cells_by_label
 
         certificate = self.certificate
         if self.refusals and certificate.verdict == "certified":
@@ -486,21 +540,42 @@ class _Check:
                 for a in agreeing or ()
                 if closure.cell in cells
             ]
+            kind = agreeing[0].question if agreeing else None
+            if kind is not None and agreeing is not None and closure.cell in cells:
+                first = agreeing[0]
+                questions += [
+                    asked_besides(
+                        name,
+                        cells[closure.cell],
+                        kind,
+                        first.limit,
+                        formulation=first.formulation,
+                    )
+                    for name in engines
+                ]
         plan = certificate.plan
-        if plan is not None and certificate.completeness:
-            label = (
-                f"b{plan.microbatch} d{plan.replicas} {plan.template.label} "
-                f"s{len(plan.stages)} {plan.layout}"
-            )
+        own = None if plan is None else _label(plan)
+        if plan is not None and own is not None and certificate.completeness:
             questions += [
-                Question(cells[label], answer.formulation, "fixed_plan", best, FIRST, plan)
+                Question(cells[own], answer.formulation, "fixed_plan", best, FIRST, plan)
                 for answer in certificate.completeness
             ]
+            questions += [
+                asked_besides(name, cells[own], "fixed_plan", best, plan) for name in engines
+            ]
+        answered: Counter[str] = Counter()
         recorded = {c.cell: c.value for c in certificate.closures if c.method == "solved"}
         asked = ask(self.evaluator, questions, jobs=self.jobs, seconds=SOLVE_LIMIT)
         for done, (index, reply) in enumerate(asked, 1):
             self._tick(done, len(questions), "solving again")
             question, answer = questions[index], reply.answer
+            if answer.engine != FIRST_ENGINE:
+                label = question.cell.label
+                said = contradiction(answer, best, label == own, recorded.get(label))
+                if said:
+                    self._refuse(f"cell {label}, {answer.engine}: {said}")
+                answered[answer.engine] += answer.status not in ("limit", "fault")
+                continue
             complaint = answer.complaint()
             if question.kind == "decision" and answer.status != "infeasible":
                 complaint = f"not infeasible again, but {answer.status} {answer.note}"
@@ -522,14 +597,66 @@ class _Check:
             if len(self.refusals) > _SHOWN:
                 asked.close()
                 break  # more of the same would say nothing new
-        self.checked["re_solved"] = len(questions)
+        asked_first = [question for question in questions if question.engine == FIRST_ENGINE]
+        self.checked["re_solved"] = len(asked_first)
+        if engines:
+            self.checked["asked_besides"] = {
+                name: f"{answered[name]} of {sum(q.engine == name for q in questions)} answered"
+                for name in engines
+            }
         self.checked["not_re_solved"] = 0
+
+
+def _engine_complaints(certificate: Certificate) -> Iterable[str]:
+    """What is wrong with the list of engines that were asked besides HiGHS."""
+    engines = certificate.options.engines
+    if engines and certificate.format.endswith("/1"):
+        yield "certificates of version 1 know none besides HiGHS"
+    if len(set(engines)) < len(engines):
+        yield "one is named twice"
+    for name in engines:
+        if name not in ENGINES or name == FIRST_ENGINE:
+            yield f"{name!r} is none that is asked besides HiGHS"
+        elif not certificate.engines.get(name):
+            yield f"the version of {name} is not given"
+
+
+def _beside_complaint(answer: Answer, certificate: Certificate, holds_plan: bool) -> str | None:
+    """What is wrong with the record of an answer besides."""
+    best = certificate.batch_ticks
+    limits = {
+        "decision": None if best is None else best - 1,
+        "minimum": None,
+        "fixed_plan": best,
+    }
+    own_model = ENGINES[answer.engine].name == "cp-sat" if answer.engine in ENGINES else False
+    for holds, complaint in (
+        (answer.engine in certificate.options.engines, "it was not to be asked"),
+        (answer.version == certificate.engines.get(answer.engine), "another release answered"),
+        (answer.limit == limits[answer.question], "it answers another question"),
+        (answer.question != "fixed_plan" or holds_plan, "the plan lies in another cell"),
+        ((answer.formulation == "boundaries") == own_model, "it was asked about another model"),
+        (answer.option_set == BESIDES, "it was asked under other options"),
+    ):
+        if not holds:
+            return complaint
+    return None
+
+
+def _label(plan: Plan) -> str:
+    """The name of the cell that a plan lies in."""
+    return (
+        f"b{plan.microbatch} d{plan.replicas} {plan.template.label} "
+        f"s{len(plan.stages)} {plan.layout}"
+    )
 
 
 def _evidence(
     answers: Sequence[Answer], question: QuestionKind, limit: int | None, status: str
 ) -> str | None:
     """What is missing from answers of which two must agree."""
+    if any(answer.engine != FIRST_ENGINE for answer in answers):
+        return "an engine other than HiGHS answers"
     asked = [(a.formulation, a.question, a.limit, a.option_set) for a in answers]
     if len(set(asked)) < len(asked):
         return "one question is answered twice"

@@ -301,6 +301,35 @@ def test_certify_json(capsys: Capture) -> None:
     assert (data["verdict"], data["batch_ticks"]) == ("certified", 352)
 
 
+def test_certify_with_another_engine(capsys: Capture, tmp_path: Path) -> None:
+    pytest.importorskip("ortools")
+    path = tmp_path / "certificate.json"
+    text = table(
+        ["certify", "worked-example-1000", "--engine", "highs,cp-sat", "--out", str(path)], capsys
+    )
+    assert "cp-sat: asked" in text
+    assert json.loads(path.read_text())["options"]["engines"] == ["cp-sat"]
+    text = table(["verify", str(path), "--resolve", "--engine", "cp-sat"], capsys)
+    assert "answered, none contradicts" in text
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["certify", "worked-example-1000", "--engine", "cpsat"], "did you mean 'cp-sat'"),
+        (["certify", "--suite", "small", "--engine", "z3"], "no engine 'z3'; known: highs"),
+        (["verify", "{}", "--engine", "cp-sat"], "--engine goes with --resolve"),
+    ],
+)
+def test_engines_that_cannot_be_asked(
+    argv: list[str], message: str, capsys: Capture, tmp_path: Path
+) -> None:
+    path = tmp_path / "certificate.json"
+    path.write_text("{}")
+    assert main([str(path) if word == "{}" else word for word in argv]) == 2
+    assert message in capsys.readouterr().err
+
+
 def test_certify_infeasible(capsys: Capture) -> None:
     small = ["--set", "cluster.device.memory_bytes=2000000"]
     data = machine(["certify", "worked-example-160", *small], capsys)

@@ -28,7 +28,7 @@ def data(certificate: Certificate) -> dict[str, Any]:
 
 
 def test_stable_names(data: dict[str, Any]) -> None:
-    assert data["format"] == "nest-opt/certificate/1"
+    assert data["format"] == "nest-opt/certificate/2"
     assert data["verdict"] == "certified" and data["batch_ticks"] == 454
     assert list(data["cells"]) == ["total", "bounded", "refuted", "solved", "open"]
     assert data["batch_seconds"] == pytest.approx(0.454)
@@ -77,7 +77,7 @@ def test_answers_say_how_to_ask_again(data: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        (["format"], "nest-opt/certificate/2"),
+        (["format"], "nest-opt/certificate/3"),
         (["verdict"], "proved"),
         (["extra"], 1),
         (["cells", "skipped"], 0),
