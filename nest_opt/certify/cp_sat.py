@@ -400,13 +400,6 @@ class _Sum:
         self.variables: list[Any] = []
         self.coefficients: list[int] = []
 
-    @classmethod
-    def of(cls, literal: _Literal) -> _Sum:
-        """1 where a literal holds, else 0."""
-        total = cls()
-        total.add(1, literal)
-        return total
-
     def add(self, coefficient: int, variable: _Literal) -> None:
         """Add coefficient * variable."""
         if isinstance(variable, (bool, int)):
@@ -753,15 +746,16 @@ class Stages:
         self, stage: int, *, recomputation: Recomputation | None = None, zero: int | None = None
     ) -> Any:
         """1 if the stage chooses that kind of recomputation, and that ZeRO stage, else 0."""
-        kinds, zeros = self._model.kind[stage], self._model.zero[stage]
-        asked = []
+        asked: list[_Literal] = []
         if recomputation is not None:
-            asked.append(kinds.get(recomputation, False))
+            asked.append(self._model.kind[stage].get(recomputation, False))
         if zero is not None:
-            asked.append(zeros.get(zero, False))
-        if len(asked) == 2 and not any(isinstance(literal, bool) for literal in asked):
+            asked.append(self._model.zero[stage].get(zero, False))
+        if any(literal is False for literal in asked):
+            return 0
+        if len(asked) == 2:
             return self._model.both(*asked)
-        return _Sum.of(all(asked) if len(asked) != 1 else asked[0]).expression()
+        return asked[0] if asked else 1
 
     def require(self, row: Any) -> None:
         """Add a row; one without variables is true or false by itself."""
