@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
+from nest_opt.cells import list_cells
 from nest_opt.certify.fuzz import draw
 from nest_opt.certify.generate import outline
 from nest_opt.certify.suite import (
     Entry,
     bound_complaints,
+    cell_optima,
     program_complaints,
     solution_complaints,
 )
@@ -93,3 +95,27 @@ def test_constraints_together():
         together = tuple(Random(number).sample(names, 2 + number % 2))
         entry, _ = constrained(200 + number, together)
         assert not exact_complaints(entry), f"problem {number}: {entry.data['search']}"
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_cp_sat_agrees(name):
+    pytest.importorskip("ortools")
+    from nest_opt.certify import cp_sat
+
+    for number in range(2):
+        entry, _ = constrained(300 + number, (name,))
+        compiled, optima = entry.compiled, cell_optima(entry.compiled)
+        evaluator = Evaluator(compiled)
+        for cell in list_cells(compiled):
+            answer = cp_sat.solve(
+                compiled, cell, "minimum", None, time_limit=60, presolve=True, seed=1
+            )
+            found = None
+            if answer.status == "optimal":
+                plan = cp_sat.decode(compiled, cell, answer.values or {})
+                evaluation = evaluator.evaluate(plan)
+                assert evaluation.feasible, evaluation.violations
+                found = evaluation.batch_ticks
+            else:
+                assert answer.status == "infeasible", answer.detail
+            assert found == optima[cell.label], f"{cell.label}: {entry.data['search']}"
