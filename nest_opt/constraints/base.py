@@ -137,6 +137,13 @@ class Constraint(Record):
         """Parameters drawn for a problem, some of which bind; without this, the defaults."""
         return cls()  # type: ignore[call-arg]
 
+    def relaxations(self, compiled: Compiled) -> Iterable[tuple[str, Sequence[Any]]]:
+        """Parameters that can be relaxed, each with ever weaker values, the smallest change first.
+
+        Whatever plan one value allows, the values behind it allow as well.
+        """
+        return ()
+
     # --- the meaning ------------------------------------------------------------------------------
 
     @abstractmethod

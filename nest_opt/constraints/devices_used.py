@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -42,6 +42,11 @@ class DevicesUsed(Constraint):
             return cls(every=True)
         least = random.randint(1, compiled.devices)
         return cls(at_least=least, at_most=random.randint(least, compiled.devices))
+
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        yield "at_most", range(self.at_most + 1, compiled.devices + 1)
+        if not self.every:
+            yield "at_least", range(self.at_least - 1, 0, -1)
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         used, count = placed.plan.devices_used, placed.compiled.devices

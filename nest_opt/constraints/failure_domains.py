@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -38,6 +38,9 @@ class FailureDomains(Constraint):
             link_class=random.randint(0, max(0, len(compiled.network.classes) - 2)),
             one_replica=random.random() < 0.5,
         )
+
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        yield "link_class", range(self.link_class - 1, -1, -1)
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         if self.one_replica and placed.plan.replicas == 1:

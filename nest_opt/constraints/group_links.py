@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -40,9 +40,15 @@ class GroupLinks(Constraint):
 
     @classmethod
     def sample(cls, compiled: Compiled, random: Random) -> GroupLinks:
-        most = len(compiled.network.classes) - 1
+        limit = random.randint(0, max(0, len(compiled.network.classes) - 2))
+        if random.random() < 0.5:
+            return cls(tensor=limit, context=limit, expert=limit)
         axis = random.choice(("tensor", "tensor", "context", "expert"))
-        return cls(**{axis: random.randint(0, most)})  # type: ignore[arg-type]
+        return cls(**{axis: limit})  # type: ignore[arg-type]
+
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        for axis, limit in self._limits:
+            yield axis, range(limit + 1, len(compiled.network.classes))
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         for axis, limit in self._limits:

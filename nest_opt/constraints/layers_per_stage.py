@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
@@ -39,6 +39,10 @@ class LayersPerStage(Constraint):
         count = compiled.layer_count
         least = random.randint(1, max(1, count // 2))
         return cls(at_least=least, at_most=random.randint(least, count))
+
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        yield "at_most", range(self.at_most + 1, compiled.layer_count + 1)
+        yield "at_least", range(self.at_least - 1, 0, -1)
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         for j, stage in enumerate(placed.plan.stages):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from math import floor
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -44,6 +44,10 @@ class MemoryHeadroom(Constraint):
             return cls(fraction=random.choice((0.05, 0.1, 0.25, 0.5, 0.9)))
         usable = compiled.memory_quanta * compiled.quantum_bytes
         return cls(bytes=random.randint(0, max(usable, 1)))
+
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        if not self.fraction:
+            yield "bytes", range(self.bytes - 1, -1, -1)
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         quantum = placed.compiled.quantum_bytes

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -29,6 +29,9 @@ class RecomputingStages(Constraint):
     @classmethod
     def sample(cls, compiled: Compiled, random: Random) -> RecomputingStages:
         return cls(at_most=random.randint(0, max(1, compiled.layer_count - 1)))
+
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        yield "at_most", range(self.at_most + 1, compiled.layer_count + 1)
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         found = [j for j, s in enumerate(placed.plan.stages) if s.recomputation != "none"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
-from math import floor
+from math import floor, inf, nextafter
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -36,6 +36,9 @@ class SynchronisationAtMost(Constraint):
         ticks = random.choice((0, 1, 10, 50, 100, 200, 400, 1000)) * compiled.sync_multiple
         return cls(seconds=float(ticks * compiled.tick_seconds))
 
+    def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
+        yield "seconds", _Ticks(self.limit_ticks(compiled) + 1, compiled.tick_seconds)
+
     def check(self, placed: Placed) -> Iterator[Breach]:
         limit = self.limit_ticks(placed.compiled)
         paid = placed.stages
@@ -56,3 +59,17 @@ class SynchronisationAtMost(Constraint):
     def restrict(self, stages: StageModel) -> None:
         for j in stages.numbers:
             stages.sync_at_most(j, self.limit_ticks(stages.compiled))
+
+
+class _Ticks(Sequence[float]):
+    """So many ticks and ever more, in seconds."""
+
+    def __init__(self, first: int, tick_seconds: Fraction) -> None:
+        self._first, self._tick = first, tick_seconds
+
+    def __len__(self) -> int:
+        return 2**40
+
+    def __getitem__(self, index: Any) -> Any:
+        # Rounded up in the last digit, so that the whole ticks in it are these.
+        return nextafter(float((self._first + index) * self._tick), inf)
