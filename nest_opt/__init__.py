@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         PlanError,
     )
     from nest_opt.evaluate import Evaluation, evaluate
+    from nest_opt.infeasibility import Infeasibility, explain_infeasibility
     from nest_opt.library import load_problem
     from nest_opt.plan import Plan, Template
     from nest_opt.problem import Problem
@@ -56,6 +57,7 @@ __all__ = [
     "EngineError",
     "Evaluation",
     "Explanation",
+    "Infeasibility",
     "InputError",
     "NestOptError",
     "OverflowGuardError",
@@ -69,6 +71,7 @@ __all__ = [
     "compile_problem",
     "evaluate",
     "explain",
+    "explain_infeasibility",
     "load_problem",
     "solve",
     "verify",
@@ -84,6 +87,7 @@ _HOMES = {
     "EngineError": "errors",
     "Evaluation": "evaluate",
     "Explanation": "report.explanation",
+    "Infeasibility": "infeasibility",
     "InputError": "errors",
     "NestOptError": "errors",
     "OverflowGuardError": "errors",
@@ -96,6 +100,7 @@ _HOMES = {
     "compile_problem": "compile",
     "evaluate": "evaluate",
     "explain": "report.explanation",
+    "explain_infeasibility": "infeasibility",
     "load_problem": "library",
     "solve": "solve",
     "verify": "certify",

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from nest_opt.estimate.fit import Errors, Fit
     from nest_opt.estimate.profile import LayerTime
     from nest_opt.evaluate import Evaluation, LoadParts, SyncParts
+    from nest_opt.infeasibility import Infeasibility
     from nest_opt.plan import Plan
     from nest_opt.problem import Problem
     from nest_opt.report.explanation import Explanation
@@ -153,7 +154,7 @@ def _parser() -> _Parser:
     sub.add_argument(
         "family",
         nargs="?",
-        choices=("models", "devices", "clusters", "problems", "plans", "suites"),
+        choices=("models", "devices", "clusters", "problems", "plans", "suites", "constraints"),
         help="only this family",
     )
 
@@ -204,6 +205,7 @@ def _parser() -> _Parser:
     )
     sub.add_argument("--resolve", action="store_true", help="run its integer programs again")
     _add_engines(sub, "with --resolve: ask these as well")
+    _add_constraint(sub)
     _add_jobs(sub)
 
     sub = command(
@@ -374,6 +376,7 @@ def _add_problem(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
         "--synchronisation", "training.cost_model.synchronisation", str, "NAME",
         "slowest_stage or first_stage",
     )  # fmt: skip
+    _add_constraint(group)
     group.add_argument(
         "--set",
         dest="overrides",
@@ -381,6 +384,17 @@ def _add_problem(parser: argparse.ArgumentParser, *, optional: bool = False) -> 
         type=_assignment,
         metavar="FIELD=JSON",
         help="any field by its dotted path, such as search.zero=[1] or cluster=h100-128",
+    )
+
+
+def _add_constraint(parser: argparse._ActionsContainer) -> None:
+    parser.add_argument(
+        "--constraint",
+        dest="constraints",
+        action="append",
+        metavar="SPEC",
+        help="NAME (see 'list constraints') or FILE.py:CLASS, whose code is run; parameters follow "
+        'as JSON: layers_per_stage:{"at_most": 8}',
     )
 
 
@@ -472,18 +486,28 @@ def _assignment(word: str) -> tuple[str, Any]:
 
 
 def _list(arguments: argparse.Namespace) -> int:
+    from nest_opt.constraints import known
     from nest_opt.library import FAMILIES, names
 
     families = [f for f in FAMILIES if arguments.family in (None, f)]
     found = {family: names(family) for family in families}
+    constraints = known() if arguments.family in (None, "constraints") else {}
     if arguments.json:
-        _print_json(found)
+        _print_json(found | ({"constraints": sorted(constraints)} if constraints else {}))
         return OK
     for family, members in found.items():
         print(family)
         left = WIDTH - max(map(len, members), default=0) - 4
         rows = [(f"  {name}", _clip(_description(family, name), left)) for name in members]
         _print_table(rows or [("  (none)", "")])
+    if constraints:
+        print("constraints")
+        wide = max(map(len, constraints)) + 4
+        for name, constraint in constraints.items():
+            parameters = [f for f in constraint.model_fields if f != "constraint"]
+            text = constraint.meaning + (f" ({', '.join(parameters)})" if parameters else "")
+            lines = textwrap.wrap(text, WIDTH - wide)
+            print(f"  {name:{wide - 4}}  " + f"\n{'':{wide}}".join(lines))
     return OK
 
 
@@ -504,7 +528,7 @@ def _solve(arguments: argparse.Namespace) -> int:
     else:
         _print_heading(solution.problem, solution.status, solution.digest)
         if solution.plan is None or solution.batch_ticks is None:
-            _print_infeasible(compiled, solution.cells["total"])
+            _print_infeasible(problem, compiled, arguments.quiet)
         else:
             rows = _price_rows(
                 problem, compiled, solution.batch_ticks, solution.tau_ticks, solution.sigma_ticks
@@ -549,9 +573,9 @@ def _explain(arguments: argparse.Namespace) -> int:
             solution = solve(compiled, use_bounds=not arguments.no_bounds, progress=progress)
         if solution.plan is None:
             if arguments.json:
-                _print_json({"problem": compiled.name, "status": "infeasible"})
+                _print_json(_infeasibility(problem, arguments.quiet).to_dict())
             else:
-                _print_infeasible(compiled, solution.cells["total"])
+                _print_infeasible(problem, compiled, arguments.quiet)
             return NEGATIVE
         plan = solution.plan
     explanation = explain(problem, plan)
@@ -589,7 +613,7 @@ def _certify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         _print_json(certificate.to_dict())
     else:
-        _print_certificate(problem, certificate)
+        _print_certificate(problem, certificate, arguments.quiet)
     return OK if certificate.verdict == "certified" else NEGATIVE
 
 
@@ -616,6 +640,7 @@ def _certify_suite(arguments: argparse.Namespace) -> int:
 def _verify(arguments: argparse.Namespace) -> int:
     from nest_opt.files import read_json
 
+    _constraints(arguments)
     data = read_json(Path(arguments.certificate))
     if not isinstance(data, dict):
         raise InputError(arguments.certificate, "is not a certificate: not a JSON object")
@@ -904,7 +929,27 @@ def problem_file_schema() -> Json:
 def _problem(arguments: argparse.Namespace) -> Problem:
     from nest_opt.library import load_problem
 
-    return load_problem(arguments.problem, dict(arguments.overrides or ()))
+    overrides = dict(arguments.overrides or ())
+    added = _constraints(arguments)
+    problem = load_problem(arguments.problem, overrides)
+    if added:
+        # What a problem file names already is only registered here.
+        listed = problem.to_dict()["search"].get("constraints", [])
+        names = {constraint["constraint"] for constraint in listed}
+        more = [c for c in added if c["constraint"] not in names or len(c) > 1]
+        problem = load_problem(
+            arguments.problem, {**overrides, "search.constraints": [*listed, *more]}
+        )
+    return problem
+
+
+def _constraints(arguments: argparse.Namespace) -> list[Json]:
+    """Constraints given as ``--constraint``; those of files are known from here on."""
+    if not arguments.constraints:
+        return []
+    from nest_opt.constraints import from_spec
+
+    return [from_spec(spec) for spec in arguments.constraints]
 
 
 def _compiled_problem(arguments: argparse.Namespace) -> tuple[Problem, Compiled]:
@@ -1144,22 +1189,37 @@ def _print_relative_to(compiled: Compiled, word: str) -> None:
     )
 
 
-def _print_infeasible(compiled: Compiled, cells: int) -> None:
-    """Why there is no plan: nothing fits on the devices, or everything exceeds the memory."""
-    usable = compiled.memory_quanta * compiled.quantum_bytes
-    unit, scale = _memory_unit(usable)
-    if cells:
-        reason = (
-            f"Every plan in all {cells:,} cells of the search space needs more than the usable "
-            f"{usable / scale:.2f} {unit} of a device. Allow more tensor parallelism, higher ZeRO "
-            "stages, stronger recomputation, smaller microbatches or more devices."
-        )
+def _infeasibility(problem: Problem, quiet: bool) -> Infeasibility:
+    from nest_opt.infeasibility import explain_infeasibility
+
+    with _Progress(quiet) as progress:
+        why = explain_infeasibility(problem, progress=progress)
+    assert why is not None  # it was solved just now, and had no plan
+    return why
+
+
+def _print_infeasible(problem: Problem, compiled: Compiled, quiet: bool) -> None:
+    """Why there is no plan, and what would help."""
+    why = _infeasibility(problem, quiet)
+    if why.conflict:
+        together = "demand excludes" if len(why.conflict) == 1 else "demands exclude"
+        print(f"on {compiled.devices:,} devices, {len(why.conflict)} {together} every plan")
+        _print_list(map(str, why.conflict))
     else:
-        reason = (
-            f"No combination of the lists fits on the {compiled.devices:,} devices with a global "
-            f"batch of {compiled.global_batch:,}. Widen --data-parallel, --stages or the degrees."
+        print(
+            textwrap.fill(
+                f"No combination of the degrees fits on the {compiled.devices:,} devices with a "
+                f"global batch of {compiled.global_batch:,}.",
+                WIDTH,
+            )
         )
-    print(textwrap.fill(reason, WIDTH))
+    if why.relaxations:
+        print("each of these alone would help")
+        _print_list(map(str, why.relaxations))
+    elif why.complete:
+        print("no single change would help: memory, devices, a longer list, a weaker constraint")
+    if not why.complete:
+        print("time ran out before every single change was tried")
     _print_list(f"template {t.label} was skipped: {why}" for t, why in compiled.skipped)
 
 
@@ -1457,7 +1517,7 @@ def _helpful_altogether(compiled: Compiled, explanation: Explanation) -> list[st
     return said
 
 
-def _print_certificate(problem: Problem, certificate: Certificate) -> None:
+def _print_certificate(problem: Problem, certificate: Certificate, quiet: bool) -> None:
     from nest_opt.compile import compile_problem
 
     compiled = compile_problem(problem)
@@ -1498,7 +1558,7 @@ def _print_certificate(problem: Problem, certificate: Certificate) -> None:
         print()
         if batch is None:
             print("Certified: no plan exists.")
-            _print_infeasible(compiled, cells.total)
+            _print_infeasible(problem, compiled, quiet)
         _print_relative_to(compiled, "Certified optimal" if batch is not None else "Infeasible")
 
 

@@ -23,7 +23,7 @@ from pydantic_core import PydanticCustomError
 
 from nest_opt.constraints.base import MAX_CARRIED, Breach, Constraint, Placed
 from nest_opt.errors import InputError
-from nest_opt.files import complaints_of
+from nest_opt.files import complaints_of, parse_json
 
 if TYPE_CHECKING:
     from nest_opt.compile import Compiled
@@ -33,6 +33,7 @@ __all__ = [
     "Constraint",
     "Placed",
     "built_in",
+    "from_spec",
     "known",
     "load_class",
     "parse",
@@ -141,6 +142,35 @@ def load_class(spec: str) -> type[Constraint]:
         ]
         raise InputError(path, f"has no class {wanted!r}; it has {', '.join(classes) or 'none'}")
     return register(_checked(found, spec))
+
+
+def from_spec(spec: str) -> dict[str, Any]:
+    """The JSON object of a constraint written on a command line.
+
+    ``NAME`` or ``FILE.py:CLASS``, and behind another colon a JSON object of parameters where it
+    needs some: ``layers_per_stage:{"at_most": 8}``. A file's code is run, and its class registered.
+    Raises :class:`InputError`.
+
+    >>> from_spec('layers_per_stage:{"at_most": 8}')
+    {'constraint': 'layers_per_stage', 'at_most': 8}
+    """
+    head, brace, rest = spec.partition(":{")
+    parameters = parse_json(f"{{{rest}".encode(), spec) if brace else {}
+    classes = known()
+    name = head if head in classes else ""
+    if not name and ":" in head:
+        name = load_class(head).name()
+    if not name:
+        from difflib import get_close_matches
+
+        close = get_close_matches(head, classes, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        raise InputError(
+            spec,
+            f"is no constraint{hint} (write FILE.py:CLASS, or NAME, and parameters as "
+            f'NAME:{{"PARAMETER": VALUE}}; known: {", ".join(classes)})',
+        )
+    return {"constraint": name, **parameters}
 
 
 def parse(data: Any) -> Constraint:

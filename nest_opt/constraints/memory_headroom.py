@@ -47,7 +47,9 @@ class MemoryHeadroom(Constraint):
 
     def relaxations(self, compiled: Compiled) -> Iterator[tuple[str, Sequence[Any]]]:
         if not self.fraction:
-            yield "bytes", range(self.bytes - 1, -1, -1)
+            # Usable memory is whole quanta, so only whole quanta of headroom make a difference.
+            quantum = compiled.quantum_bytes
+            yield "bytes", range((self.bytes - 1) // quantum * quantum, -1, -quantum)
 
     def check(self, placed: Placed) -> Iterator[Breach]:
         quantum = placed.compiled.quantum_bytes

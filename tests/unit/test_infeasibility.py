@@ -111,9 +111,7 @@ def test_the_conflict_is_named(name):
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in ("no recomputation", "few layers in few devices")
-        else pytest.param(name, marks=pytest.mark.heavy)
+        name if name == "few layers in few devices" else pytest.param(name, marks=pytest.mark.heavy)
         for name in PROBLEMS
     ],
 )
@@ -130,9 +128,7 @@ def test_every_relaxation_leaves_a_plan_of_that_price(name):
 @pytest.mark.parametrize(
     "name",
     [
-        name
-        if name in ("memory alone", "one stage")
-        else pytest.param(name, marks=pytest.mark.heavy)
+        name if name == "one stage" else pytest.param(name, marks=pytest.mark.heavy)
         for name in PROBLEMS
     ],
 )
@@ -147,6 +143,7 @@ def test_the_integer_programs_prove_that_nothing_less_would_do(name):
         assert certificate.batch_ticks is None, f"{relaxation} is not the least"
 
 
+@pytest.mark.heavy
 def test_fewer_devices_would_not_do():
     name = "no recomputation"
     (devices,) = [r for r in explained(name).relaxations if r.field == "cluster.devices"]
