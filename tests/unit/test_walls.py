@@ -131,6 +131,7 @@ COMMANDS = (
     "nest_opt/cli.py",
     "nest_opt/__main__.py",
     "nest_opt/certify/generate.py",
+    "nest_opt/certify/generate_constraints.py",
     "nest_opt/certify/manifest.py",
     "nest_opt/certify/mutants.py",
 )
