@@ -738,23 +738,44 @@ def _verify_witness(arguments: argparse.Namespace, data: Json) -> int:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     _check_writable(arguments.out)
-    from nest_opt.certify.canaries import CANARIES, OPTION_SETS, diagnose
+    from nest_opt.certify.canaries import diagnose, every_canary, option_sets
+    from nest_opt.certify.engines import ENGINES, FIRST_ENGINE
+    from nest_opt.certify.highs import engine_versions
 
-    diagnosis = diagnose(jobs=arguments.jobs)
+    diagnoses = {d.engine: d for d in diagnose(jobs=arguments.jobs)}
+    first = diagnoses[FIRST_ENGINE]
+    missing = {name: engine for name, engine in ENGINES.items() if name not in diagnoses}
+    data = {
+        "ok": first.ok,
+        "versions": engine_versions(),
+        "engines": {name: diagnosis.to_dict() for name, diagnosis in diagnoses.items()},
+        "not_installed": {name: engine.install for name, engine in missing.items()},
+    }
     if arguments.out:
-        _write(arguments, diagnosis.to_dict())
+        _write(arguments, data)
     if arguments.json:
-        _print_json(diagnosis.to_dict())
-    else:
-        print(", ".join(f"{name} {version}" for name, version in diagnosis.versions.items()))
-        said = {(s.canary, s.options): "wrong" if s.wrong else "right" for s in diagnosis.songs}
-        _print_table(
-            [[c.name, *(said[c.name, o] for o in OPTION_SETS)] for c in CANARIES],
-            ("canary", *OPTION_SETS),
-        )
+        _print_json(data)
+        return OK if first.ok else NEGATIVE
+    rows = []
+    for canary in every_canary():
+        row = [canary.name]
+        for diagnosis in diagnoses.values():
+            said = [
+                "wrong" if s.wrong else "ok" for s in diagnosis.songs if s.canary == canary.name
+            ]
+            row.append("wrong" if "wrong" in said else "ok" if said else "-")
+        rows.append(row)
+    _print_table(rows, ("canary", *diagnoses))
+    for name, diagnosis in diagnoses.items():
+        used = "certify" if name == FIRST_ENGINE else "answer besides"
+        may = f"may {used}" if diagnosis.ok else f"may NOT {used}"
+        told = f"{ENGINES[name].title} {diagnosis.version} {may}"
+        options = "; ".join(option_sets(name))
+        print(textwrap.fill(_printable(f"{told} ({options})"), WIDTH, subsequent_indent="  "))
         _print_list(diagnosis.reasons)
-        print("HiGHS may certify" if diagnosis.ok else "HiGHS may NOT certify")
-    return OK if diagnosis.ok else NEGATIVE
+    for engine in missing.values():
+        print(_clip(f"{engine.title} is not installed: {engine.install}", WIDTH))
+    return OK if first.ok else NEGATIVE
 
 
 def _fuzz(arguments: argparse.Namespace) -> int:

@@ -52,7 +52,7 @@ class OptionSet(NamedTuple):
 FIRST, SECOND, STAND_IN = OptionSet(False, 1), OptionSet(True, 2), OptionSet(False, 3)
 
 #: Engines that answer besides HiGHS are asked once, as they are used most.
-BESIDES = OptionSet(True, 1)
+BESIDES = OptionSet(False, 1)
 
 _Natural = Annotated[int, Field(ge=0, le=2**63)]
 _Ticks = Annotated[int, Field(ge=-1, le=2**63)]

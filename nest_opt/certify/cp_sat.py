@@ -830,6 +830,9 @@ def decode(compiled: Compiled, cell: Cell, values: Mapping[str, float]) -> Plan:
 
 # --- asking ---------------------------------------------------------------------------------------
 
+#: Names and values of a solution, from the solver's value of each variable.
+_Read = Callable[[Callable[[Any], int]], dict[str, float]]
+
 
 def solve(
     compiled: Compiled,
@@ -849,15 +852,45 @@ def solve(
     that is admitted. ``time_limit`` in seconds. Whatever goes wrong is a ``fault``.
     """
     started = time.monotonic()
+
+    def build() -> tuple[Any, _Read]:
+        model = Model(
+            compiled, cell, limit=None if kind == "minimum" else limit, minimise=kind == "minimum"
+        )
+        if plan is not None:
+            model.fix(plan)
+        elif kind == "fixed_plan":
+            raise PlanError("no plan is given that could be fixed")
+        return model.solver_model, model.solution
+
+    return _answered(started, build, time_limit, presolve, seed)
+
+
+def solve_model(
+    model: Any, read: _Read, *, time_limit: float, presolve: bool, seed: int
+) -> EngineAnswer:
+    """Have CP-SAT solve any model of its own kind; ``read`` tells the values of a solution."""
+    return _answered(time.monotonic(), lambda: (model, read), time_limit, presolve, seed)
+
+
+def _answered(
+    started: float,
+    build: Callable[[], tuple[Any, _Read]],
+    time_limit: float,
+    presolve: bool,
+    seed: int,
+) -> EngineAnswer:
+    """Build and solve; whatever OR-Tools or the model raises is no answer."""
     facts: dict[str, Any] = {}
     status: Status
     try:
-        status, detail = _solve(
-            compiled, cell, kind, limit, time_limit, presolve, seed, plan, facts
-        )
+        if version() is None:
+            raise EngineError(_INSTALL)
+        model, read = build()
+        status, detail = run(model, read, time_limit, presolve, seed, facts)
     except Refusal as refusal:
         status, detail = "fault", str(refusal)
-    except Exception as error:  # whatever OR-Tools or the model raises is no answer
+    except Exception as error:
         status, detail = "fault", f"exception: {type(error).__name__}: {error}"
     return EngineAnswer(
         status=status,
@@ -868,38 +901,15 @@ def solve(
     )
 
 
-def _solve(
-    compiled: Compiled,
-    cell: Cell,
-    kind: Kind,
-    limit: int | None,
-    time_limit: float,
-    presolve: bool,
-    seed: int,
-    plan: Plan | None,
-    facts: dict[str, Any],
-) -> tuple[Status, str]:
-    if version() is None:
-        raise EngineError(_INSTALL)
-    model = Model(
-        compiled, cell, limit=None if kind == "minimum" else limit, minimise=kind == "minimum"
-    )
-    if plan is not None:
-        model.fix(plan)
-    elif kind == "fixed_plan":
-        raise PlanError("no plan is given that could be fixed")
-    return run(model.solver_model, model.solution, time_limit, presolve, seed, facts)
-
-
 def run(
     model: Any,
-    solution: Callable[[Callable[[Any], int]], dict[str, float]],
+    read: _Read,
     time_limit: float,
     presolve: bool,
     seed: int,
     facts: dict[str, Any],
 ) -> tuple[Status, str]:
-    """Solve a CP-SAT model; ``solution`` reads the values. Leaves what is learned in ``facts``."""
+    """Solve a CP-SAT model; ``read`` tells the values. Leaves what is learned in ``facts``."""
     from ortools.sat.python.cp_model import CpSolver
 
     solver = CpSolver()
@@ -921,7 +931,7 @@ def run(
     facts["nodes"] = int(solver.num_branches)
     has_objective = model.has_objective()
     if condition in ("OPTIMAL", "FEASIBLE"):
-        facts["values"] = solution(solver.value)
+        facts["values"] = read(solver.value)
         facts["objective"] = float(round(solver.objective_value)) if has_objective else 0.0
     if condition in ("OPTIMAL", "FEASIBLE", "UNKNOWN") and has_objective:
         bound = float(solver.best_objective_bound)

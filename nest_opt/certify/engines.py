@@ -37,9 +37,9 @@ class Capabilities:
     model, not only cells. ``reports_bound``: a bound on the optimum comes with each answer to a
     model with an objective. ``switches_presolve``: presolve can be switched off. ``takes_seed``: a
     second run can differ from the first. ``tells_unbounded``: it calls no unbounded model
-    infeasible. ``reads_options_back``: its options are read back after
-    the solve, and an option that is not as asked is a ``fault``. ``own_process``: it is a program
-    of its own, and reads and writes files.
+    infeasible. ``fractional_bounds``: integer variables may have them. ``reads_options_back``: its
+    options are read back after the solve, and an option that is not as asked is a ``fault``.
+    ``own_process``: it is a program of its own, and reads and writes files.
     """
 
     computes_in_integers: bool = False
@@ -48,6 +48,7 @@ class Capabilities:
     switches_presolve: bool = True
     takes_seed: bool = True
     tells_unbounded: bool = True
+    fractional_bounds: bool = True
     reads_options_back: bool = True
     own_process: bool = False
 
@@ -185,7 +186,7 @@ ENGINES: Mapping[str, Engine] = MappingProxyType(
             Engine(
                 "glpk",
                 "GLPK",
-                Capabilities(reads_options_back=False, own_process=True),
+                Capabilities(fractional_bounds=False, reads_options_back=False, own_process=True),
                 _glpk,
                 "put glpsol on the path (package glpk-utils)",
             ),

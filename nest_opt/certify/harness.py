@@ -36,7 +36,7 @@ from collections.abc import Callable, Generator, Sequence
 
 from nest_opt.bounds import UNLIMITED, Bounds
 from nest_opt.cells import Cell, list_cells
-from nest_opt.certify import highs
+from nest_opt.certify import canaries, highs
 from nest_opt.certify.certificate import (
     CHECKED_HIGHS,
     FIRST,
@@ -130,8 +130,8 @@ def certify(
     ``disputed``.
 
     Raises what :func:`nest_opt.compile_problem` raises, ``EngineError`` where HiGHS is not the
-    release that was checked, or an engine is unknown or not installed, and ValueError for limits
-    that are not positive.
+    release that was checked, or another engine is unknown, not installed, or answers a canary
+    wrongly, and ValueError for limits that are not positive.
 
     >>> import nest_opt
     >>> certificate = nest_opt.certify(nest_opt.load_problem("worked-example-160"))
@@ -171,6 +171,7 @@ class _Certification:
                 f"HiGHS {self.engines['highs']} is installed; only {CHECKED_HIGHS} was checked "
                 f"against models with known answers: pip install highspy=={CHECKED_HIGHS}"
             )
+        canaries.require(options.engines, options.jobs)
         self.engines |= {name: engine_of(name).find() for name in options.engines}
         self.problem, self.options, self.progress = problem, options, progress
         self.compiled = compile_problem(problem)

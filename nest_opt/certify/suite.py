@@ -37,6 +37,7 @@ from tabulate import tabulate
 
 from nest_opt.bounds import UNLIMITED, Bounds
 from nest_opt.cells import Cell, list_cells
+from nest_opt.certify.canaries import require
 from nest_opt.certify.certificate import BESIDES, FIRST, Formulation
 from nest_opt.certify.engines import ENGINES, FIRST_ENGINE, besides, load
 from nest_opt.certify.generate import ENUMERABLE, OPTIONS, SUITE_FORMAT, outline
@@ -336,6 +337,7 @@ def run_entries(
 ) -> SuiteReport:
     """Run some problems of a suite through all engines, those named besides included."""
     others = besides(engines)
+    require(others, jobs)
     load(others)
     started = time.monotonic()
     checks = [_Check(entry, use_bounds) for entry in entries]

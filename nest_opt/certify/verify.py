@@ -79,8 +79,8 @@ def verify(
 
     ``resolve`` repeats every solve that it rests on, ``jobs`` at a time, and puts the same
     questions to ``engines`` besides HiGHS. Raises ``EngineError`` for an engine that is not
-    installed, ``CertificateError`` for what is no certificate at all (unknown fields, wrong
-    format); a certificate that does not hold is refused in the result.
+    installed or answers a canary wrongly, ``CertificateError`` for what is no certificate at all
+    (unknown fields, wrong format); a certificate that does not hold is refused in the result.
 
     >>> import nest_opt
     >>> certificate = nest_opt.certify(nest_opt.load_problem("worked-example-160")).to_dict()
@@ -520,11 +520,13 @@ class _Check:
     def _resolve(self, engines: Sequence[str]) -> None:
         """Ask the engine again about every cell that rests on it, and about the plan."""
         # Loaded here, because only this needs a solver.
+        from nest_opt.certify.canaries import require
         from nest_opt.certify.questions import Question, ask, asked_besides, cells_by_label
 
         certificate = self.certificate
         if self.refusals and certificate.verdict == "certified":
             return  # it does not hold anyway
+        require(engines, self.jobs)
         cells = cells_by_label(self.compiled)
         best = certificate.batch_ticks
         limit = None if best is None else best - 1

@@ -13,13 +13,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from nest_opt.certify.canaries import FALSE_REFUTATION as MODEL
 from nest_opt.certify.certificate import FIRST, SECOND, STAND_IN
-
-MODEL = Path(__file__).parent / "models" / "false_refutation.mps"
 
 SOLVE = """
 import sys, highspy
