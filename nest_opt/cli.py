@@ -237,6 +237,21 @@ def _parser() -> _Parser:
         "mutants", _mutants, "Break each cost term and constraint; show which problems notice.",
         "write the table as JSON",
     )  # fmt: skip
+    sub.add_argument(
+        "--fuzz",
+        action="store_true",
+        help="find each by fuzzing and shrink it, in place of asking the suite",
+    )
+    sub.add_argument(
+        "--name", default="", metavar="TEXT", help="only mutants whose name contains this"
+    )
+    sub.add_argument(
+        "--seconds",
+        type=_seconds_argument,
+        default=None,
+        metavar="S",
+        help="processor time to find and shrink each, with --fuzz (default 60)",
+    )
     _add_jobs(sub)
 
     sub = command(
@@ -803,11 +818,33 @@ def _fuzz(arguments: argparse.Namespace) -> int:
 
 def _mutants(arguments: argparse.Namespace) -> int:
     _check_writable(arguments.out)
-    from nest_opt.certify.mutants import run_mutants
+    if arguments.seconds is not None and not arguments.fuzz:
+        raise InputError("--seconds", "is for --fuzz; give that as well, or leave it out")
+    from nest_opt.certify.mutant_list import MUTANTS
 
+    chosen = [mutant for mutant in MUTANTS if arguments.name in mutant.name]
+    report: Any
     with _Progress(arguments.quiet) as progress:
-        report = run_mutants(jobs=arguments.jobs, progress=progress)
+        if arguments.fuzz:
+            from nest_opt.certify.fuzz_mutants import ENGINES, SECONDS, hunt_mutants
+
+            chosen = [mutant for mutant in chosen if mutant.engine in ENGINES]
+            _check_chosen(arguments.name, chosen)
+            seconds = SECONDS if arguments.seconds is None else arguments.seconds
+            report = hunt_mutants(
+                jobs=arguments.jobs, seconds=seconds, only=chosen, progress=progress
+            )
+        else:
+            from nest_opt.certify.mutants import run_mutants
+
+            _check_chosen(arguments.name, chosen)
+            report = run_mutants(jobs=arguments.jobs, only=chosen, progress=progress)
     return _report(arguments, report)
+
+
+def _check_chosen(name: str, chosen: Sequence[Any]) -> None:
+    if not chosen:
+        raise InputError("--name", f"no mutant's name contains {name!r}; try a shorter text")
 
 
 def _report(arguments: argparse.Namespace, report: Any) -> int:

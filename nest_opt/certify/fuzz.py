@@ -1,73 +1,76 @@
 """Random problems until two engines disagree, and the smallest problem on which they do.
 
-A problem is drawn with the tools of :mod:`nest_opt.certify.generate`, without any aim but small
-size, and then bent towards corners: memory that is exactly enough or a quantum short, a batch of
-one, all prices equal, empty lists, single layers, classes that cost the same, huge beside tiny
-numbers, other cost models and networks. Compared are
+Problems come from :mod:`nest_opt.certify.draw`. Compared are, on every problem,
 
-- enumeration through the evaluator with the DP, with bounds and without: T, reference plan, claims;
+- enumeration through the evaluator with the DP: T, reference plan and what the plan claims, and the
+  least of the DP's optima of all cells; every few problems also the DP without bounds;
 - two listings of the cells, and every closed-form bound with the optimum of its cell;
-- the witness of the optimum with its checker;
-- for a share of the problems every question to both integer programs.
 
-Problem n of a seed depends on (seed, n) alone. A problem on which something disagrees is shrunk: as
-long as the same kind of disagreement remains, pieces are taken away and numbers made simpler.
+and on a share of them
+
+- the witness of the optimum with its checker;
+- both integer programs: the reference plan fixed, the minimum of its cell, nothing better, and the
+  minimum of another cell. All models of a problem are solved in one process, forked for them; if
+  that dies, each in its own.
+
+What was found is shrunk (:mod:`nest_opt.certify.shrink`). An engine that raises is a finding, too.
 """
 
 from __future__ import annotations
 
 import contextlib
-import copy
 import json
+import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from nest_opt.cells import list_cells
+from nest_opt.cells import Cell, list_cells
+from nest_opt.certify.certificate import FIRST, Formulation, QuestionKind
 from nest_opt.certify.check_witness import check_witness
-from nest_opt.certify.generate import (
-    ESTIMATED,
-    OPTIONS,
-    TIE_BREAKS,
-    VARIANTS,
-    Dice,
-    Draft,
-    Recipe,
-    outline,
-    vary,
-)
+from nest_opt.certify.draw import CORNER_NAMES, Drawn, draw
+from nest_opt.certify.generate import outline
 from nest_opt.certify.own_bounds import own_cells
-from nest_opt.certify.processes import run_each
+from nest_opt.certify.processes import Outcome, run_each
+from nest_opt.certify.questions import Question
+from nest_opt.certify.shrink import shrink
 from nest_opt.certify.suite import (
     Entry,
+    answer,
     bound_complaints,
-    program_complaints,
+    cell_optima,
+    disagreement,
+    holds,
     solution_complaints,
 )
 from nest_opt.certify.witness import write_witness
 from nest_opt.compile import Compiled, compile_problem
-from nest_opt.enumerate import best_plan, count_plans
+from nest_opt.enumerate import best_plan
 from nest_opt.errors import NestOptError
 from nest_opt.evaluate import Evaluator
 from nest_opt.files import canonical_json, write_text
 from nest_opt.library import load_problem
+from nest_opt.plan import Plan
 from nest_opt.solve import solve
 
 #: Called now and then with (done, total, what is being done); the total is in seconds.
 Progress = Callable[[int, int, str], None]
 
-#: Problems with more plans or cells than this are drawn again.
-MAX_PLANS, MAX_CELLS = 250, 8
-#: The integer programs are asked about the best cell of a problem, and every few times about so
-#: many of the best.
-_PROGRAMS_CELLS, _MORE_CELLS_EVERY = 3, 4
-#: One problem in so many is put to the integer programs, and one in so many to the witness.
-_PROGRAMS_EVERY, _WITNESS_EVERY = 6, 5
-#: Wall clock of shrinking one problem, seconds.
+#: One problem in so many is put to the integer programs; of those drawn for them, one in so many
+#: others, and all of the first ones of a seed.
+_PROGRAMS_EVERY, _DRAWN_FOR_PROGRAMS_EVERY, _FIRST = 10, 3, 300
+#: One problem in so many is put to the witness, and to the DP without bounds.
+_WITNESS_EVERY, _NO_BOUNDS_EVERY = 8, 3
+#: Wall clock of shrinking one problem, and of all models of one problem, seconds.
 SHRINK_SECONDS = 40.0
-_DRAWS = 200
+_MODELS_SECONDS = 60.0
+_FORMULATIONS: tuple[Formulation, ...] = ("runs", "assignment")
+#: What a complaint about an engine that raised starts with.
+RAISES = "raises"
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Finding:
 
 @dataclass
 class FuzzReport:
-    """What was compared, and what disagreed."""
+    """What was compared, and what disagreed; ``corners`` counts the problems that visit each."""
 
     seed: int
     problems: int = 0
@@ -91,7 +94,11 @@ class FuzzReport:
     plans: int = 0
     with_programs: int = 0
     with_witness: int = 0
+    models: int = 0
+    not_drawn: int = 0
+    corners: Counter[str] = field(default_factory=Counter)
     wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
     findings: list[Finding] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
@@ -109,108 +116,46 @@ class FuzzReport:
             "infeasible": self.infeasible,
             "plans_enumerated": self.plans,
             "with_integer_programs": self.with_programs,
+            "models_solved": self.models,
             "with_witness": self.with_witness,
+            "not_drawn": self.not_drawn,
+            "corners": {name: self.corners[name] for name in CORNER_NAMES},
             "wall_seconds": round(self.wall_seconds, 3),
+            "cpu_seconds": round(self.cpu_seconds, 3),
             "findings": [vars(finding) for finding in self.findings],
             "faults": self.faults,
         }
 
 
-# --- drawing --------------------------------------------------------------------------------------
-
-
-def draw(seed: int, number: int) -> dict[str, Any]:
-    """Problem ``number`` of a seed, as JSON data; always valid, not always feasible.
-
-    Raises :class:`NestOptError` if no draw is small enough.
-    """
-    for attempt in range(_DRAWS):
-        dice = Dice(seed, number, attempt)
-        data = _one_draw(dice)
-        try:
-            compiled = compile_problem(load_problem(data))
-        except NestOptError:
-            continue
-        few = count_plans(compiled) < 5 and not dice.chance(10)
-        if few or count_plans(compiled) > MAX_PLANS or _cell_count(compiled) > MAX_CELLS:
-            continue
-        data = _with_memory(data, compiled, dice)
-        data["name"] = f"fuzz-{seed}-{number}"
-        result: dict[str, Any] = json.loads(canonical_json(data))
-        return result
-    raise NestOptError(f"fuzz: no draw of problem {number} is small enough")
-
-
-def _cell_count(compiled: Compiled) -> int:
-    return sum(1 for _ in list_cells(compiled))
-
-
-def _one_draw(dice: Dice) -> dict[str, Any]:
-    variant = dice.pick(VARIANTS) if dice.chance(35) else ""
-    aim = dice.pick((*OPTIONS, *TIE_BREAKS))
-    draft = Draft(dice, Recipe(aim, "ample", (0, MAX_PLANS)))
-    data = draft.problem()
-    if variant:
-        vary(data, variant, draft)
-    data["cluster"]["device"]["memory_bytes"] = 4096 * draft.quantum
-    if variant not in ESTIMATED and dice.chance(60):
-        _bend(data, dice)
-    return data
-
-
-def _bend(data: dict[str, Any], dice: Dice) -> None:
-    """Towards a corner."""
-    training, search = data["training"], data["search"]
-    levels = data["cluster"].get("levels", [])
-    layers = data["model"]["layers"]
-    corner = dice.below(9)
-    if corner == 0:
-        training["global_batch"] = 1
-    elif corner == 1 and "tied_weights" not in data["model"]:
-        data["model"]["layers"] = [{k: v for k, v in layers[0].items() if k != "inputs"}]
-    elif corner == 2:
-        for level in levels:
-            level |= {"bandwidth_bytes_per_second": 7000, "latency_seconds": 0.001}
-    elif corner == 3:
-        for layer in layers:
-            for costs in layer["costs"]:
-                costs["output_bytes"] = 0
-    elif corner == 4:
-        search["stages"] = [dice.pick((7, 9, 64))]
-    elif corner == 5:
-        for costs in dice.pick(layers)["costs"]:
-            costs["forward_seconds"] = 50.0
-    elif corner == 6:
-        for layer in layers:
-            for costs in layer["costs"]:
-                costs |= {"forward_seconds": 0.02, "backward_seconds": 0.04}
-    elif corner == 7:
-        search["data_parallel"] = [d for d in (3, 5, 7) if d <= data["cluster"]["devices"]] or [1]
-    else:
-        training["cost_model"] = {
-            **training.get("cost_model", {}),
-            "exposed": {"collectives": 0.0, "transfers": 0.0, "synchronisation": 0.0},
-        }
-
-
-def _with_memory(data: dict[str, Any], compiled: Compiled, dice: Dice) -> dict[str, Any]:
-    """Ample memory, or exactly what the best plan needs, or a quantum less, or far too little."""
-    choice = dice.below(10)
-    plan = solve(compiled, use_bounds=False).plan
-    if choice < 3 or plan is None:
-        return data
-    needed = max(stage.memory_bytes or 0 for stage in plan.stages)
-    if choice == 9:
-        needed = needed // 2
-    elif choice > 5:
-        needed -= compiled.quantum_bytes
-    data["training"]["reserve_fraction"] = 0.0
-    data["cluster"]["device"]["memory_bytes"] = max(needed, 1)
-    data["units"]["quantum_bytes"] = compiled.quantum_bytes
-    return data
-
-
 # --- comparing ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A problem with what enumeration finds, which is what is expected of every engine."""
+
+    entry: Entry
+    plan: Plan | None
+
+    @classmethod
+    def of(cls, data: dict[str, Any], compiled: Compiled | None = None) -> _Case:
+        """Enumerates; ``compiled`` is the problem in integers, if that is at hand."""
+        compiled = compiled or compile_problem(load_problem(data))
+        best = best_plan(compiled)
+        ticks = best.evaluation.batch_ticks if best.evaluation else None
+        entry = Entry(data, ticks, best.plans, compiled.digest, outline(best.plan))
+        vars(entry)["compiled"] = compiled
+        return cls(entry, best.plan)
+
+    @cached_property
+    def optimum(self) -> dict[str, int | None]:
+        """By cell, the DP's optimum."""
+        return cell_optima(self.entry.compiled)
+
+    @property
+    def least(self) -> int | None:
+        """The least of them."""
+        return min((ticks for ticks in self.optimum.values() if ticks is not None), default=None)
 
 
 def exact_complaints(data: dict[str, Any]) -> list[str]:
@@ -218,48 +163,163 @@ def exact_complaints(data: dict[str, Any]) -> list[str]:
 
     Each complaint starts with the kind of disagreement, up to the first colon.
     """
-    return _exact_complaints(_entry(data), witness=True)
+    return list(_exact(_Case.of(data), witness=True, no_bounds=True))
 
 
 def programs_complaints(data: dict[str, Any]) -> list[str]:
-    """What the integer programs say that the DP does not, likewise."""
-    return _programs_complaints(_entry(data))
+    """What the integer programs say that the DP and enumeration do not, likewise."""
+    case = _Case.of(data)
+    return list(_programs(case, _questions(case, other=0)))
 
 
-def _exact_complaints(entry: Entry, *, witness: bool) -> list[str]:
+def _exact(case: _Case, *, witness: bool, no_bounds: bool) -> Iterator[str]:
+    """Everything but the integer programs, as it is compared."""
+    entry = case.entry
     compiled = entry.compiled
-    wrong = []
     if {c.label for c in list_cells(compiled)} != {c.label for c in own_cells(compiled)}:
-        wrong.append("cells: two listings differ")
+        yield "cells: two listings differ"
     evaluator = Evaluator(compiled)
-    for how, use_bounds in (("with bounds", True), ("without bounds", False)):
+    ways = [("with bounds", True), ("without bounds", False)]
+    for how, use_bounds in ways if no_bounds else ways[:1]:
         solution = solve(compiled, use_bounds=use_bounds)
         for text in solution_complaints(entry, solution, evaluator):
-            wrong.append(f"the DP {how}: {text}")
-    wrong += [f"bounds: {text}" for text in bound_complaints(entry)]
-    if witness and not wrong:
-        data = write_witness(load_problem(entry.data)).data
-        result = check_witness(json.loads(canonical_json(data)))
-        wrong += [f"witness: {text}" for text in result.refusals]
-    return wrong
+            yield f"the DP {how}: {text}"
+    if case.least != entry.batch_ticks:
+        yield f"the DP by cells: T = {case.least}, not {entry.batch_ticks}"
+    for text in bound_complaints(entry, case.optimum):
+        yield f"bounds: {text}"
+    if witness:
+        written = write_witness(load_problem(entry.data)).data
+        result = check_witness(json.loads(canonical_json(written)))
+        for text in result.refusals:
+            yield f"witness: {text}"
 
 
-def _programs_complaints(entry: Entry, cells: int = _PROGRAMS_CELLS) -> list[str]:
-    complaints = program_complaints(entry, ("runs", "assignment"), cells)
-    return [f"programs: {text}" for text in complaints]
+@dataclass(frozen=True)
+class _Asked:
+    """A question to an integer program, and the price that should come back (None: no plan)."""
+
+    question: Question
+    expected: int | None
+
+    @property
+    def label(self) -> str:
+        """What is asked, in words; the kind of a complaint."""
+        question = self.question
+        if question.plan is not None:
+            return f"{question.formulation} with the reference plan fixed"
+        if question.kind == "decision":
+            return f"{question.formulation} below the optimum"
+        return f"{question.formulation} minimum"
 
 
-def _entry(data: dict[str, Any]) -> Entry:
-    """What enumeration finds is what is expected of every engine."""
-    compiled = compile_problem(load_problem(data))
-    best = best_plan(compiled)
-    return Entry(
-        data,
-        best.evaluation.batch_ticks if best.evaluation else None,
-        best.plans,
-        compiled.digest,
-        outline(best.plan),
-    )
+def _questions(case: _Case, other: int) -> list[_Asked]:
+    """The models of the best cell, and the minimum of another one, number ``other`` of the rest."""
+    cells = list(list_cells(case.entry.compiled))
+    plan, best, optimum = case.plan, case.entry.batch_ticks, case.optimum
+    asked: list[_Asked] = []
+
+    def ask(
+        cell: Cell,
+        kind: QuestionKind,
+        limit: int | None,
+        expected: int | None,
+        fixed: Plan | None = None,
+    ) -> None:
+        for formulation in _FORMULATIONS:
+            question = Question(cell, formulation, kind, limit, FIRST, fixed)
+            asked.append(_Asked(question, expected))
+
+    if plan is not None and best is not None:
+        own = next((cell for cell in cells if holds(cell, plan)), None)
+        if own is None:
+            return []
+        ask(own, "decision", best, best, plan)
+        ask(own, "minimum", None, optimum.get(own.label))
+        if best > 0:
+            ask(own, "decision", best - 1, None)
+        cells.remove(own)
+    if cells:
+        cell = cells[other % len(cells)]
+        ask(cell, "minimum", None, optimum.get(cell.label))
+        if best is None:
+            ask(cell, "decision", None, None)
+    return asked
+
+
+def _programs(case: _Case, asked: Sequence[_Asked]) -> Iterator[str]:
+    """Complaints about the answers; the models of a problem share a process."""
+    for one, outcome in zip(asked, _answers(case.entry.compiled, asked), strict=True):
+        complaint = disagreement(outcome, one.expected)
+        if complaint:
+            yield f"programs, {one.label}: {one.question.cell.label}: {complaint}"
+
+
+def _answers(compiled: Compiled, asked: Sequence[_Asked]) -> list[Outcome]:
+    if not asked:
+        return []
+
+    def together() -> dict[str, Any]:
+        return {"answers": [answer(compiled, one.question, again=True) for one in asked]}
+
+    def run(tasks: Sequence[Callable[[], dict[str, Any]]]) -> list[Outcome]:
+        outcomes = dict(run_each(tasks, jobs=1, seconds=_MODELS_SECONDS))
+        return [outcomes[n] for n in range(len(tasks))]
+
+    (outcome,) = run([together])
+    if outcome.value is not None:
+        return [Outcome("done", value, "", 0.0) for value in outcome.value["answers"]]
+    return run([partial(answer, compiled, one.question) for one in asked])
+
+
+@dataclass
+class Compared:
+    """What was compared on one problem, and the first disagreement."""
+
+    complaint: str | None = None
+    plans: int = 0
+    infeasible: bool = False
+    models: int = 0
+    witness: bool = False
+
+
+def compare(drawn: Drawn) -> Compared:
+    """Ask the engines about a drawn problem, until two disagree or one raises."""
+    done = Compared()
+    try:
+        done.complaint = next(_complaints(drawn, done), None)
+    except Exception as error:  # an engine that breaks on a valid problem is a finding
+        done.complaint = f"{RAISES} {type(error).__name__}: {error}"
+    return done
+
+
+def _complaints(drawn: Drawn, done: Compared) -> Iterator[str]:
+    case = _Case.of(drawn.data, drawn.compiled)
+    done.plans, done.infeasible = case.entry.plans, case.plan is None
+    done.witness = _takes_turn(drawn.number, _WITNESS_EVERY)
+    no_bounds = _takes_turn(drawn.number, _NO_BOUNDS_EVERY)
+    yield from _exact(case, witness=done.witness, no_bounds=no_bounds)
+    if _asks_programs(drawn):
+        asked = _questions(case, drawn.number)
+        done.models = len(asked)
+        yield from _programs(case, asked)
+
+
+def _takes_turn(number: int, every: int) -> bool:
+    # Mixed, so that turns and aims, which also take turns, do not fall into step.
+    return number * 2_654_435_761 % 2**32 // 2**8 % every == 0
+
+
+def _asks_programs(drawn: Drawn) -> bool:
+    """Whether a problem is put to the integer programs."""
+    if drawn.programs:
+        return drawn.number < _FIRST or _takes_turn(drawn.number, _DRAWN_FOR_PROGRAMS_EVERY)
+    return _takes_turn(drawn.number, _PROGRAMS_EVERY)
+
+
+def kind_of(complaint: str) -> str:
+    """What a complaint is about, in words that stay the same while a problem is shrunk."""
+    return complaint.partition(":")[0]
 
 
 # --- running --------------------------------------------------------------------------------------
@@ -285,172 +345,89 @@ def fuzz(
             if outcome.value is None:
                 report.faults.append(f"{outcome.status}: {outcome.message}"[:500])
                 continue
-            for name in ("problems", "infeasible", "plans", "with_programs", "with_witness"):
-                setattr(report, name, getattr(report, name) + outcome.value[name])
+            for name, count in outcome.value["counts"].items():
+                setattr(report, name, getattr(report, name) + count)
+            report.cpu_seconds += outcome.value["cpu"]
+            report.corners.update(outcome.value["corners"])
             wrong += [tuple(pair) for pair in outcome.value["wrong"]]
             if progress:
                 progress(min(int(time.monotonic() - started), int(seconds)), int(seconds), "fuzz")
     for number, complaint in wrong[:5]:
-        report.findings.append(_finding(seed, number, complaint))
+        data = draw(seed, number).data
+        report.findings.append(shrunk(data, number, complaint, SHRINK_SECONDS))
     report.wall_seconds = time.monotonic() - started
     return report
 
 
 def _worker(seed: int, worker: int, jobs: int, until: float) -> dict[str, Any]:
     """Every ``jobs``-th problem until the time is over; JSON-ready counts."""
-    found: dict[str, Any] = {
-        "problems": 0, "infeasible": 0, "plans": 0, "with_programs": 0, "with_witness": 0,
-        "wrong": [],
-    }  # fmt: skip
+    counts: Counter[str] = Counter()
+    corners: Counter[str] = Counter()
+    wrong: list[tuple[int, str]] = []
     number = worker
-    while time.monotonic() < until and len(found["wrong"]) < 3:
+    while time.monotonic() < until and len(wrong) < 3:
         try:
-            data = draw(seed, number)
+            drawn = draw(seed, number)
         except NestOptError:
+            counts["not_drawn"] += 1
             number += jobs
             continue
-        turn = number // jobs
-        witness = turn % _WITNESS_EVERY == 0
-        entry = _entry(data)
-        complaints = _exact_complaints(entry, witness=witness)
-        if turn % _PROGRAMS_EVERY == 0 and not complaints:
-            more = turn % (_PROGRAMS_EVERY * _MORE_CELLS_EVERY) == 0
-            complaints = _programs_complaints(entry, _PROGRAMS_CELLS if more else 1)
-            found["with_programs"] += 1
-        found["problems"] += 1
-        found["with_witness"] += witness
-        found["plans"] += entry.plans
-        found["infeasible"] += entry.batch_ticks is None
-        found["wrong"] += [[number, text] for text in complaints[:1]]
+        done = compare(drawn)
+        corners.update(drawn.corners)
+        counts.update(
+            problems=1,
+            infeasible=done.infeasible,
+            plans=done.plans,
+            models=done.models,
+            with_programs=done.models > 0,
+            with_witness=done.witness,
+        )
+        if done.complaint:
+            wrong.append((number, done.complaint))
         number += jobs
-    return found
+    return {"counts": counts, "corners": corners, "wrong": wrong, "cpu": cpu_seconds()}
 
 
-# --- shrinking ------------------------------------------------------------------------------------
+def cpu_seconds() -> float:
+    """Seconds of processor time of this process and of its children that have ended."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
 
 
-def _finding(seed: int, number: int, complaint: str) -> Finding:
-    data = draw(seed, number)
-    kind = complaint.partition(":")[0]
-    complaints = programs_complaints if kind == "programs" else exact_complaints
-
-    def still(candidate: dict[str, Any]) -> str | None:
-        try:
-            found = complaints(candidate)
-        except NestOptError:
-            return None
-        return next((text for text in found if text.partition(":")[0] == kind), None)
-
-    shrunk, said = shrink(data, still, SHRINK_SECONDS)
-    return Finding(number, complaint, data, shrunk, said or complaint)
-
-
-def shrink(
+def shrunk(
     data: dict[str, Any],
-    still: Callable[[dict[str, Any]], str | None],
+    number: int,
+    complaint: str,
     seconds: float,
-) -> tuple[dict[str, Any], str | None]:
-    """A smaller problem on which ``still`` says something, and what it says.
-
-    Tries simpler problems, the boldest changes first, and goes on from the first that will do,
-    until none does or the time is over.
-    """
-    until = time.monotonic() + seconds
-    said = still(data)
-    changed = True
-    while changed and time.monotonic() < until:
-        changed = False
-        for candidate in simpler(data):
-            if time.monotonic() > until:
-                break
-            found = still(candidate)
-            if found is not None:
-                data, said, changed = candidate, found, True
-                break
-    return data, said
+    clock: Callable[[], float] = time.monotonic,
+) -> Finding:
+    """What was found on a problem, with the smallest problem of the same kind of complaint."""
+    small, said = shrink(data, lambda other: _same_kind(other, complaint), seconds, clock)
+    return Finding(number, complaint, data, small, said or complaint)
 
 
-def simpler(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Problems with a piece less, or with a simpler number."""
-
-    def changed(*path: Any, to: Any) -> dict[str, Any]:
-        other = copy.deepcopy(data)
-        place = other
-        for step in path[:-1]:
-            place = place[step]
-        place[path[-1]] = to
-        return other
-
-    model, search, training = data["model"], data["search"], data["training"]
-    if model["kind"] == "layers":
-        yield from _fewer_layers(data, changed)
-    for name, entries in search.items():
-        if isinstance(entries, list) and len(entries) > 1:
-            for n in range(len(entries)):
-                yield changed("search", name, to=entries[:n] + entries[n + 1 :])
-    if model.get("tied_weights"):
-        yield changed("model", "tied_weights", to=[])
-    for name in ("cost_model", "all_reduce", "reserve_fraction", "optimizer"):
-        if name in training:
-            other = copy.deepcopy(data)
-            del other["training"][name]
-            yield other
-    if training["global_batch"] > 1:
-        for batch in {1, training["global_batch"] // 2, training["global_batch"] - 1}:
-            yield changed("training", "global_batch", to=batch)
-    levels = data["cluster"].get("levels", [])
-    for n in range(len(levels)):
-        if len(levels) > 1:
-            other = copy.deepcopy(data)
-            del other["cluster"]["levels"][n]
-            other["cluster"]["devices"] = data["cluster"]["devices"] // levels[n]["size"]
-            yield other
-        if levels[n]["size"] > 1:
-            other = changed("cluster", "levels", n, "size", to=levels[n]["size"] - 1)
-            other["cluster"]["devices"] = (
-                data["cluster"]["devices"] // levels[n]["size"] * (levels[n]["size"] - 1)
-            )
-            yield other
-    if model["kind"] == "layers":
-        yield from _plainer_costs(data, changed)
-
-
-def _fewer_layers(data: dict[str, Any], changed: Callable[..., Any]) -> Iterator[dict[str, Any]]:
-    layers = data["model"]["layers"]
-    for n, layer in enumerate(layers):
-        if len(layers) > 1:
-            rest = [
-                {key: value for key, value in other.items() if key != "inputs"}
-                for k, other in enumerate(layers)
-                if k != n
+def _same_kind(data: dict[str, Any], complaint: str) -> str | None:
+    """A complaint of the same kind on another problem; as little is asked as will do."""
+    kind = kind_of(complaint)
+    try:
+        case = _Case.of(data)
+        if kind.startswith("programs"):
+            if case.least != case.entry.batch_ticks:
+                return None
+            asked = [
+                one
+                for one in _questions(case, 0) + _questions(case, 1)[-len(_FORMULATIONS) :]
+                if f"programs, {one.label}" == kind
             ]
-            yield changed("model", "layers", to=rest)
-        if layer.get("count", 1) > 1:
-            yield changed("model", "layers", n, "count", to=layer["count"] - 1)
-        if "inputs" in layer:
-            rest = copy.deepcopy(layers)
-            for other in rest:
-                other.pop("inputs", None)
-            yield changed("model", "layers", to=rest)
-    if len(layers[0]["costs"]) > 1:
-        for n in range(len(layers[0]["costs"])):
-            rest = copy.deepcopy(layers)
-            for other in rest:
-                del other["costs"][n]
-            yield changed("model", "layers", to=rest)
-
-
-def _plainer_costs(data: dict[str, Any], changed: Callable[..., Any]) -> Iterator[dict[str, Any]]:
-    needed = ("template", "forward_seconds", "backward_seconds")
-    for n, layer in enumerate(data["model"]["layers"]):
-        for k, costs in enumerate(layer["costs"]):
-            for name, value in costs.items():
-                if name in needed:
-                    continue
-                rest = {key: entry for key, entry in costs.items() if key != name}
-                yield changed("model", "layers", n, "costs", k, to=rest)
-                if isinstance(value, int | float) and value > 1:
-                    yield changed("model", "layers", n, "costs", k, name, to=1)
+            found = _programs(case, asked)
+        else:
+            found = _exact(case, witness=kind == "witness", no_bounds="without" in kind)
+        return next((text for text in found if kind_of(text) == kind), None)
+    except NestOptError:
+        return None
+    except Exception as error:
+        text = f"{RAISES} {type(error).__name__}: {error}"
+        return text if kind_of(text) == kind else None
 
 
 # --- what is written ------------------------------------------------------------------------------
@@ -463,7 +440,7 @@ def write_finding(finding: Finding, folder: Path) -> tuple[Path, Path]:
     shrunk = {**finding.shrunk, "name": name, "description": finding.shrunk_complaint[:500]}
     write_text(problem, json.dumps(shrunk, indent=1) + "\n")
     test = folder / f"test_{name.replace('-', '_')}.py"
-    kind = "programs" if finding.shrunk_complaint.startswith("programs") else "exact"
+    kind = "programs" if "programs" in kind_of(finding.shrunk_complaint) else "exact"
     write_text(test, _TEST.format(name=name, kind=kind, complaint=finding.shrunk_complaint[:200]))
     return problem, test
 
@@ -486,11 +463,14 @@ def test_the_engines_agree() -> None:
 def table(report: FuzzReport, written: Sequence[Path] = ()) -> str:
     """For people: what was compared, and every disagreement."""
     rate = report.problems / report.wall_seconds if report.wall_seconds else 0.0
+    per_cpu = report.problems / report.cpu_seconds if report.cpu_seconds else 0.0
     lines = [
         f"fuzz, seed {report.seed}: {report.problems:,} problems in {report.wall_seconds:.0f} s "
-        f"({rate:.1f} a second), {report.infeasible:,} of them infeasible",
+        f"({rate:.1f} a second, {per_cpu:.1f} a second of processor time), "
+        f"{report.infeasible:,} of them infeasible",
         f"enumeration = DP on all ({report.plans:,} plans), both integer programs on "
-        f"{report.with_programs:,}, witness on {report.with_witness:,}",
+        f"{report.with_programs:,} ({report.models:,} models), witness on {report.with_witness:,}",
+        "corners: " + ", ".join(f"{name} {report.corners[name]:,}" for name in CORNER_NAMES),
     ]
     for finding in report.findings:
         lines.append(f"problem {finding.number}: {finding.complaint}")

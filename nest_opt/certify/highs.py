@@ -85,13 +85,16 @@ def solve(
     presolve: bool,
     seed: int,
     options: Mapping[str, Option] | None = None,
+    again: bool = False,
 ) -> EngineAnswer:
     """Build a model and have HiGHS solve it: one thread, gaps zero, default tolerances.
 
     ``build`` returns a fresh model, linear, with at most one active objective; a model without
     one is a pure feasibility question and gets the objective 0. Whatever goes wrong in ``build``
     or after it is a ``fault``. ``time_limit`` (seconds) binds HiGHS only, not ``build``. ``seed``
-    is HiGHS's ``random_seed``. ``options`` are further HiGHS options, for experiments.
+    is HiGHS's ``random_seed``. ``options`` are further HiGHS options, for experiments. ``again``
+    lets a process solve that has solved before, for comparisons of many small models; a proof has
+    a process of its own.
 
     A variable fixed outside its bounds or domain, or whose bounds cross, makes the model
     ``infeasible``, also where Pyomo would not look; so does a violated constant constraint in a
@@ -115,6 +118,8 @@ def solve(
     }
     facts: dict[str, Any] = {}
     try:
+        if _has_run and not again:
+            raise Refusal("HiGHS has already run in this process or its parent; fork a new one")
         status, detail = _solve(build, asked, facts)
     except Refusal as refusal:
         status, detail = "fault", str(refusal)
@@ -142,8 +147,6 @@ def _solve(
 ) -> tuple[Status, str]:
     """Build, solve, read back, decide. What is learned on the way is left in ``facts``."""
     global _has_run
-    if _has_run:
-        raise Refusal("HiGHS has already run in this process or its parent; fork a new one")
     if not highspy_available:
         raise Refusal("highspy cannot be imported; install it")
     model = build()

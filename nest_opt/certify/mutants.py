@@ -56,7 +56,7 @@ _SUITE = "small"
 #: So many exceptions from elsewhere than the mutated module end the hunt.
 _MOST_FAULTS = 5
 #: Complaints of the comparison that an engine gave no answer, which is not another answer.
-_BROKEN = re.compile(r": (fault|limit|timeout|crashed|error)\b").search
+BROKEN = re.compile(r": (fault|limit|timeout|crashed|error)\b").search
 _CATCHERS = Path(__file__).with_name("catchers.json")
 
 
@@ -256,10 +256,11 @@ def edited(source: str, edits: Sequence[tuple[str, str]], module: str) -> str:
     return source
 
 
-def child() -> None:
-    """Read a mutant from standard input, run the suite until it notices, write what came of it."""
-    order = json.load(sys.stdin)
-    data = order["mutant"]
+def patched(data: dict[str, Any]) -> Mutant:
+    """Put a mutant, given as data, in place for the imports to come, and return it.
+
+    Raises :class:`NestOptError` if its module has been imported already.
+    """
     mutant = Mutant(
         **{
             **data,
@@ -270,6 +271,13 @@ def child() -> None:
     if mutant.module in sys.modules:
         raise NestOptError(f"{mutant.module} was imported before it could be patched")
     sys.meta_path.insert(0, _Finder(mutant.module, mutant.edits))
+    return mutant
+
+
+def child() -> None:
+    """Read a mutant from standard input, run the suite until it notices, write what came of it."""
+    order = json.load(sys.stdin)
+    mutant = patched(order["mutant"])
     json.dump(_hunt(mutant, order["hints"]), sys.stdout)
 
 
@@ -293,7 +301,7 @@ def _hunt(mutant: Mutant, hints: list[str]) -> dict[str, Any]:
             continue
         tried += 1
         try:
-            how = next((text for text in _complaints(mutant, entry) if not _BROKEN(text)), None)
+            how = next((text for text in _complaints(mutant, entry) if not BROKEN(text)), None)
         except Exception as error:  # nothing was compared; go on until something is
             if _raised_in(error, mutant.module):
                 guard = guard or (entry.name, f"raises {type(error).__name__}: {error}")

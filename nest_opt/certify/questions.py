@@ -59,8 +59,13 @@ class Question:
             formulation.fix_plan(model, compiled, self.cell, self.plan)
         return model
 
-    def answer(self, compiled: Compiled, seconds: float, folder: str | None) -> EngineAnswer:
-        """Ask it in this process; ``folder`` is for engines that read files."""
+    def answer(
+        self, compiled: Compiled, seconds: float, folder: str | None, *, again: bool = False
+    ) -> EngineAnswer:
+        """Ask it in this process; ``folder`` is for engines that read files.
+
+        ``again`` lets HiGHS solve in a process in which it has solved before.
+        """
         presolve, seed = self.options
         if self.formulation == "boundaries":
             return cp_sat.solve(
@@ -75,7 +80,11 @@ class Question:
             )
         if self.engine == FIRST_ENGINE:
             return highs.solve(
-                lambda: self.build(compiled), time_limit=seconds, presolve=presolve, seed=seed
+                lambda: self.build(compiled),
+                time_limit=seconds,
+                presolve=presolve,
+                seed=seed,
+                again=again,
             )
         return pyomo_engines.solve(
             self.engine,

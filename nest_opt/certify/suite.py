@@ -440,7 +440,7 @@ class _Check:
                 if asks_decision and (limit is None or limit >= 0):
                     tasks.append(self._question(cell, formulation, "decision", limit, None, engine))
         if self.plan is not None:
-            own = next(cell for cell in self.cells if _holds(cell, self.plan))
+            own = next(cell for cell in self.cells if holds(cell, self.plan))
             for formulation in formulations:
                 tasks.append(
                     self._question(own, formulation, "decision", best, best, engine, self.plan)
@@ -479,7 +479,7 @@ class _Check:
         )
 
 
-def _holds(cell: Cell, plan: Plan) -> bool:
+def holds(cell: Cell, plan: Plan) -> bool:
     """Whether a plan of one of the two layouts lies in a cell."""
     return (
         cell.microbatch == plan.microbatch
@@ -547,11 +547,11 @@ def enumeration_complaints(entry: Entry) -> Iterator[str]:
         yield f"enumeration: priced {best.plans} plans of {entry.plans}"
 
 
-def bound_complaints(entry: Entry) -> Iterator[str]:
-    """Closed-form bounds that exceed the DP's optimum of their cell."""
+def bound_complaints(entry: Entry, optimum: dict[str, int | None] | None = None) -> Iterator[str]:
+    """Closed-form bounds that exceed the DP's optimum of their cell (or what is given as that)."""
     compiled = entry.compiled
     bounds = Bounds(compiled, Geometry.of(compiled))
-    optimum = cell_optima(compiled)
+    optimum = optimum or cell_optima(compiled)
     for cell in list_cells(compiled):
         ticks = optimum[cell.label]
         if ticks is None:
@@ -579,7 +579,7 @@ def program_complaints(
     check.cells.sort(
         key=lambda cell: (
             last if (t := check.optimum[cell.label]) is None else t,
-            plan is not None and not _holds(cell, plan),
+            plan is not None and not holds(cell, plan),
         )
     )
     if most_cells is not None:
@@ -639,13 +639,15 @@ def _short(plan: Plan | None) -> str:
     return json.dumps(outline(plan))
 
 
-def answer(compiled: Compiled, question: Question) -> dict[str, Any]:
-    """Ask one question in this process, which must not have solved anything before; JSON-ready.
+def answer(compiled: Compiled, question: Question, *, again: bool = False) -> dict[str, Any]:
+    """Ask one question in this process; JSON-ready.
+
+    It must not have solved anything before, unless ``again`` is set.
 
     ``status`` and ``detail`` are the engine's; ``priced`` is the evaluator's price of the plan that
     the engine returned, None where it is infeasible or no plan (``note`` then says why).
     """
-    engine = question.answer(compiled, SOLVE_LIMIT, None)
+    engine = question.answer(compiled, SOLVE_LIMIT, None, again=again)
     priced, note = None, ""
     if engine.status in ("optimal", "feasible"):
         try:

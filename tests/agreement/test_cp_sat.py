@@ -6,7 +6,7 @@ import pytest
 
 from nest_opt.cells import list_cells
 from nest_opt.certify import cp_sat
-from nest_opt.certify.fuzz import draw
+from nest_opt.certify.draw import draw
 from nest_opt.certify.suite import cell_optima, load_suite
 from nest_opt.compile import compile_problem
 from nest_opt.constraints import built_in
@@ -49,7 +49,7 @@ def test_every_cell_of_the_suite():
 def test_constraints(name):
     """Their face for the integer programs is one for this model as well."""
     for number in range(3):
-        data = draw(5, number)
+        data = draw(5, number).data
         free = compile_problem(load_problem(data))
         constraint = built_in()[name].sample(free, Random(number))
         data["search"]["constraints"] = [constraint.model_dump(mode="json")]

@@ -1,0 +1,215 @@
+"""Shows that fuzzing finds what is wrong: one mutant at a time is switched on and hunted.
+
+Each mutant lives in a fresh interpreter, as in :mod:`nest_opt.certify.mutants`, and is hunted by
+what ``nest-opt fuzz`` does in one process, from the first problem of a seed on: it is found when
+two engines give different answers, and the problem is then shrunk in the time that is left. An
+exception or a solver that breaks is passed over, because nothing was compared.
+
+Seconds are processor time of that process and its children, so that a busy machine does not
+matter; starting the interpreter is not counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from nest_opt.certify.mutant_list import MUTANTS, Mutant
+from nest_opt.certify.mutants import BROKEN, Progress, patched
+from nest_opt.certify.processes import run_each
+from nest_opt.errors import NestOptError
+
+#: Engines whose mutants fuzzing must find: those that it compares.
+ENGINES = ("dp", "milp", "evaluator")
+#: Seconds of processor time to find and shrink one mutant.
+SECONDS = 60.0
+#: Wall clock of one mutant, as a multiple of its processor time.
+_PATIENCE = 6.0
+
+
+@dataclass(frozen=True)
+class Hunted:
+    """What became of a mutant: on which problem it was found, and what shrinking left of that."""
+
+    mutant: Mutant
+    found: bool
+    number: int
+    aim: str
+    complaint: str
+    find_seconds: float
+    shrink_seconds: float
+    shrunk: bool
+    bytes_before: int
+    bytes_after: int
+    problems: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {**asdict(self), "mutant": self.mutant.name, "breaks": self.mutant.term}
+
+
+@dataclass(frozen=True)
+class HuntReport:
+    """What became of all mutants that were hunted."""
+
+    hunted: tuple[Hunted, ...]
+    seconds: float
+    seed: int
+    wall_seconds: float
+
+    @property
+    def escaped(self) -> tuple[str, ...]:
+        """Names of those that were not found and shrunk in time."""
+        return tuple(h.mutant.name for h in self.hunted if not (h.found and h.shrunk))
+
+    @property
+    def ok(self) -> bool:
+        """Whether there were mutants, and each was found and shrunk in time."""
+        return bool(self.hunted) and not self.escaped
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready form."""
+        return {
+            "ok": self.ok,
+            "mutants": len(self.hunted),
+            "escaped": list(self.escaped),
+            "seconds": self.seconds,
+            "seed": self.seed,
+            "wall_seconds": round(self.wall_seconds, 3),
+            "hunted": [h.to_dict() for h in self.hunted],
+        }
+
+    def table(self) -> str:
+        """Markdown: every mutant, how long it took to find and shrink, and by what."""
+        from tabulate import tabulate
+
+        rows = [
+            (
+                h.mutant.name,
+                f"{h.find_seconds:.1f}" if h.found else "**escaped**",
+                f"{h.shrink_seconds:.1f}" if h.shrunk else ("**cut off**" if h.found else ""),
+                f"{h.bytes_before} to {h.bytes_after}" if h.found else "",
+                h.aim,
+                h.complaint.replace("|", "/").replace("\n", " ")[:90],
+            )
+            for h in self.hunted
+        ]
+        headers = ("mutant", "found, s", "shrunk, s", "bytes", "problem drawn for", "complaint")
+        count = len(self.escaped)
+        table = tabulate(
+            rows,
+            headers=headers,
+            tablefmt="github",
+            disable_numparse=True,
+            colalign=("left", "right", "right", "right", "left", "left"),
+        )
+        return (
+            f"{len(self.hunted)} mutants, seed {self.seed}, {self.seconds:.0f} s of processor time "
+            f"each: {count or 'none'} escaped\n\n{table}"
+        )
+
+
+def hunt_mutants(
+    *,
+    jobs: int,
+    seconds: float = SECONDS,
+    seed: int = 1,
+    only: Sequence[Mutant] = MUTANTS,
+    progress: Progress | None = None,
+) -> HuntReport:
+    """Hunt those mutants of ``only`` whose engines are compared by fuzzing, ``jobs`` at once."""
+    started = time.monotonic()
+    chosen = [mutant for mutant in only if mutant.engine in ENGINES]
+    tasks = [lambda m=mutant: _hunt_apart(m, seconds, seed) for mutant in chosen]
+    hunted: dict[int, Hunted] = {}
+    running = run_each(tasks, jobs=jobs, seconds=_PATIENCE * seconds + 30)
+    with contextlib.closing(running):
+        for done, (index, outcome) in enumerate(running, 1):
+            found = outcome.value or _nothing(f"fault: {outcome.status}: {outcome.message}")
+            hunted[index] = Hunted(chosen[index], **found)
+            if progress:
+                progress(done, len(tasks), "hunting mutants")
+    return HuntReport(
+        tuple(hunted[n] for n in range(len(chosen))), seconds, seed, time.monotonic() - started
+    )
+
+
+def _nothing(why: str = "", problems: int = 0) -> dict[str, Any]:
+    return {
+        "found": False, "number": -1, "aim": "", "complaint": why, "find_seconds": 0.0,
+        "shrink_seconds": 0.0, "shrunk": False, "bytes_before": 0, "bytes_after": 0,
+        "problems": problems,
+    }  # fmt: skip
+
+
+def _hunt_apart(mutant: Mutant, seconds: float, seed: int) -> dict[str, Any]:
+    """Hunt one mutant in an interpreter of its own."""
+    order = {"mutant": asdict(mutant), "seconds": seconds, "seed": seed}
+    child = subprocess.run(
+        [sys.executable, "-c", "from nest_opt.certify.fuzz_mutants import child; child()"],
+        input=json.dumps(order),
+        capture_output=True,
+        text=True,
+        timeout=_PATIENCE * seconds + 20,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
+    if child.returncode:
+        raise NestOptError(f"the mutant's interpreter broke: {child.stderr.strip()[-300:]}")
+    answer: dict[str, Any] = json.loads(child.stdout)
+    return answer
+
+
+def child() -> None:
+    """Read a mutant from standard input, hunt it, write what came of it."""
+    order = json.load(sys.stdin)
+    patched(order["mutant"])
+    json.dump(_hunt(order["seconds"], order["seed"]), sys.stdout)
+
+
+def _hunt(seconds: float, seed: int) -> dict[str, Any]:
+    # Imported here, where the mutant is in place already.
+    from nest_opt.certify import fuzz
+    from nest_opt.certify.draw import draw
+    from nest_opt.files import canonical_json
+
+    clock = fuzz.cpu_seconds
+    started = clock()
+    number = -1
+    raised = ""
+    while clock() - started < seconds:
+        number += 1
+        try:
+            drawn = draw(seed, number)
+        except Exception:  # the evaluator chooses the memory, and may be the mutant
+            continue
+        complaint = fuzz.compare(drawn).complaint
+        if not complaint:
+            continue
+        if complaint.startswith(fuzz.RAISES) or BROKEN(complaint):
+            raised = raised or complaint
+            continue
+        found = clock() - started
+        left = max(seconds - found, 1.0)
+        finding = fuzz.shrunk(drawn.data, number, complaint, left, clock)
+        took = clock() - started - found
+        return {
+            "found": True,
+            "number": number,
+            "aim": drawn.aim,
+            "complaint": finding.shrunk_complaint,
+            "find_seconds": round(found, 2),
+            "shrink_seconds": round(took, 2),
+            "shrunk": found + took < seconds,
+            "bytes_before": len(canonical_json(finding.problem)),
+            "bytes_after": len(canonical_json(finding.shrunk)),
+            "problems": number + 1,
+        }
+    return _nothing(raised, number + 1)

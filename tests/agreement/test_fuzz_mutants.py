@@ -1,0 +1,65 @@
+"""Fuzzing finds mutants and shrinks what it finds."""
+
+import json
+
+import pytest
+
+from nest_opt.certify.fuzz_mutants import ENGINES, hunt_mutants
+from nest_opt.certify.mutant_list import MUTANTS, Mutant
+from nest_opt.cli import main
+
+HUNTED = [mutant for mutant in MUTANTS if mutant.engine in ENGINES]
+
+#: From each engine, some that are quick to find.
+QUICK = ("dp: selective costs a full pass", "runs: C1_count off by one")
+#: Every so many-th mutant is hunted anew by the heavy test.
+EVERY = 12
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_mutant_is_found_and_shrunk(name):
+    report = hunt_mutants(jobs=1, only=[mutant for mutant in MUTANTS if mutant.name == name])
+    assert report.ok, report.table()
+    (hunted,) = report.hunted
+    assert hunted.bytes_after < hunted.bytes_before
+    assert hunted.complaint and hunted.aim
+
+
+@pytest.mark.heavy
+def test_mutants_are_found_and_shrunk_in_time():
+    report = hunt_mutants(jobs=2, only=HUNTED[::EVERY])
+    assert report.ok, report.table()
+    json.dumps(report.to_dict())
+
+
+def test_a_mutant_that_changes_nothing_escapes():
+    harmless = Mutant(
+        "harmless", "nothing", "dp", "nest_opt.dp.frontier", (("sigma - 1", "sigma - 2 + 1"),)
+    )
+    report = hunt_mutants(jobs=1, seconds=2.0, only=[harmless])
+    assert report.escaped == ("harmless",)
+    assert report.hunted[0].problems > 5
+    assert "**escaped**" in report.table()
+
+
+def test_an_exception_is_not_found():
+    raising = Mutant(
+        "raising",
+        "nothing",
+        "dp",
+        "nest_opt.dp.frontier",
+        (("best, corners = at_most, ", "raise RuntimeError\n    best, corners = at_most, "),),
+    )
+    report = hunt_mutants(jobs=1, seconds=1.0, only=[raising])
+    assert report.escaped == ("raising",)
+    assert report.hunted[0].complaint.startswith("raises RuntimeError")
+
+
+def test_the_command(capsys):
+    assert main(["mutants", "--name", "no such mutant"]) == 2
+    assert "no mutant's name contains" in capsys.readouterr().err
+    assert main(["mutants", "--seconds", "5"]) == 2
+    assert "--fuzz" in capsys.readouterr().err
+    arguments = ["mutants", "--fuzz", "--name", "dp: no forward transfer", "--jobs", "1", "-q"]
+    assert main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mutants"] == 1
