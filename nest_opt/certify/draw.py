@@ -47,7 +47,7 @@ MAX_PLANS, MAX_CELLS = 200, 8
 _AMPLE = 4096
 _DRAWS = 200
 
-Memory = Literal["any", "edge", "some plan"]
+Memory = Literal["any", "edge", "some plan", "ample"]
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,11 @@ def _priced(compiled: Compiled) -> list[_Priced]:
 def _memory(priced: Sequence[_Priced], kind: Memory, dice: Dice) -> int | None:
     """Quanta: ample (None), what one of the best plans needs, a quantum less, or far too little."""
     choice = dice.below(10)
-    if not priced or (kind == "any" and choice < 3):
+    if not priced or kind == "ample" or (kind == "any" and choice < 3):
         return None
     if kind == "some plan":
-        return dice.pick(sorted({need for _, need in priced}))
+        needs = sorted({need for _, need in priced})
+        return dice.pick(needs[:-1] or needs)
     needed = priced[0][1]
     for _ in range(dice.pick((0, 0, 1, 2, 3))):
         needed = next((need for _, need in priced if need < needed), needed)
@@ -334,6 +335,7 @@ def _tied_plans(dice: Dice, part: str) -> dict[str, Any]:
         data["search"]["stages"] = [1, 2] if part == "stages" else [1]
     if part == "replicas":
         data["search"]["zero"] = [1]
+        data["training"]["optimizer"] = "zero16"
     data["training"]["global_batch"] = 1 if dice.chance(70) else dice.pick((2, 3))
     return data
 
@@ -343,8 +345,16 @@ def _idle_rest(dice: Dice) -> dict[str, Any]:
     draft = _draft(dice, "costly cuts", levels=((3,), (4,), (2, 2)), degrees=((1, 1, 1),))
     data = _narrowed(draft.problem(), dice)
     data["search"] |= {"data_parallel": [1], "stages": [3], "recomputation": ["none"]}
-    for costs in _costs(data):
-        costs["output_bytes"] = dice.between(0, 12) * draft.quantum
+    data["training"].pop("cost_model", None)
+    data["model"].pop("tied_weights", None)
+    output = dice.between(2, 12)
+    for layer in data["model"]["layers"]:
+        layer.pop("inputs", None)
+        for costs in layer["costs"]:
+            costs["output_bytes"] = output * draft.quantum
+            costs.pop("weight_bytes", None)
+            costs.pop("expert_weight_bytes", None)
+        output = dice.below(output + 1)  # Later cuts are cheaper, and come later in the order.
     for costs in data["model"]["layers"][0]["costs"]:
         costs["forward_seconds"] = 1.0
     return data
@@ -645,7 +655,7 @@ def _ordinary(aim: str) -> Callable[[Dice], dict[str, Any]]:
 
 _FAMILIES = (
     *(Aim(f"ties: {part}", _ties(part), memory="some plan") for part in _TIES),
-    Aim("ties: sum of loads", _idle_rest),
+    Aim("ties: sum of loads", _idle_rest, memory="ample"),
     Aim("first stage's synchronisation alone", _first_stage, programs=True),
     Aim("equal layers", _equal_layers),
     Aim("tied weight's ring", _tied, programs=True),
@@ -663,10 +673,12 @@ _FAMILIES = (
     Aim("stages behind", _stages_behind, memory="edge", programs=True),
     Aim("corner", _corner),
 )
-_ORDINARY = tuple(
-    Aim(name, _ordinary(name)) for name in (*OPTIONS, *CORNERS, *VARIANTS, *TIE_BREAKS)
+_ORDINARY = (
+    *(Aim(name, _ordinary(name)) for name in (*OPTIONS, *CORNERS, *VARIANTS, *TIE_BREAKS)),
+    Aim("corner", _corner),
 )
-#: Taken in turns; the families come up more than twice as often as the rest.
+#: Taken in turns; the families come up three times as often as the rest. Their number is odd, so
+#: that two workers, which take every other problem, both get to see all of them.
 AIMS: tuple[Aim, ...] = tuple(
     aim for aim in chain.from_iterable(zip_longest(_FAMILIES * 3, _ORDINARY)) if aim is not None
 )
