@@ -271,6 +271,7 @@ def _scale(costs: dict[str, Any], name: str, factor: int) -> None:
 #: By which part of the order they are about: (tensor, context, expert) degrees of the templates
 #: (what is missing of their product has no costs), and which search lists have two entries.
 _TIES: dict[str, tuple[tuple[tuple[int, int, int], ...], tuple[str, ...]]] = {
+    "devices": (((1, 1, 1), (4, 1, 1)), ("stages",)),
     "stages": (((1, 1, 1), (2, 1, 1)), ("stages",)),
     "replicas": (((1, 1, 1), (2, 1, 1)), ("data_parallel",)),
     "tensor degree": (((1, 2, 1), (2, 1, 1)), ()),
@@ -289,7 +290,10 @@ def _tied_plans(dice: Dice, part: str) -> dict[str, Any]:
     degrees, among = _TIES[part]
     pair = len(degrees) == 2
     longer = dice.some(among, dice.pick((1, 2)))
-    draft = _draft(dice, "replicas", levels=((2,),) if pair else ((2,), (4,), (2, 2)))
+    draft = _draft(dice, "replicas", levels=((2,), (4,), (2, 2)))
+    if pair:
+        draft.levels = (max(t * c * e for t, c, e in degrees),)
+        draft.devices = draft.levels[0]
     draft.tensor, draft.context, draft.expert = (
         sorted({entry[axis] for entry in degrees}) for axis in range(3)
     )
@@ -332,7 +336,7 @@ def _tied_plans(dice: Dice, part: str) -> dict[str, Any]:
         "layouts": list(LAYOUTS) if dice.chance(40) else [dice.pick(LAYOUTS)],
     }
     if pair:
-        data["search"]["stages"] = [1, 2] if part == "stages" else [1]
+        data["search"]["stages"] = [1, 2] if "stages" in longer else [1]
     if part == "replicas":
         data["search"]["zero"] = [1]
         data["training"]["optimizer"] = "zero16"
