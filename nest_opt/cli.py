@@ -188,6 +188,13 @@ def _parser() -> _Parser:
         "--time-limit", type=_seconds_argument, metavar="S", help="give up after S seconds"
     )
     _add_engines(sub, "ask these as well")
+    sub.add_argument(
+        "--disputes",
+        type=Path,
+        metavar="DIR",
+        help="where to write models and answers on which engines disagree (default: disputes/ "
+        "beside --out)",
+    )
     _add_jobs(sub)
     _add_bounds(sub)
 
@@ -629,7 +636,22 @@ def _certify(arguments: argparse.Namespace) -> int:
         _print_json(certificate.to_dict())
     else:
         _print_certificate(problem, certificate, arguments.quiet)
+    if certificate.verdict == "disputed":
+        _write_disputes(arguments, certificate)
     return OK if certificate.verdict == "certified" else NEGATIVE
+
+
+def _write_disputes(arguments: argparse.Namespace, certificate: Certificate) -> None:
+    """Everything that is needed to look into a dispute, in a folder."""
+    from nest_opt.certify.disputes import write_disputes
+
+    beside = arguments.out.parent if arguments.out else Path()
+    folder = arguments.disputes or beside / "disputes"
+    try:
+        written = write_disputes(certificate, folder)
+    except OSError as error:
+        raise InputError(str(folder), f"cannot be written: {error.strerror or error}") from None
+    _complain(f"what the engines disagree about is in {written}")
 
 
 def _certify_suite(arguments: argparse.Namespace) -> int:
@@ -637,6 +659,8 @@ def _certify_suite(arguments: argparse.Namespace) -> int:
         raise InputError("certify", "--suite takes neither a PROBLEM nor overrides")
     if arguments.time_limit is not None:
         raise InputError("certify", "--time-limit is for one problem, not for a suite")
+    if arguments.disputes is not None:
+        raise InputError("certify", "--disputes is for one problem, not for a suite")
     _check_writable(arguments.out)
     from nest_opt.certify.suite import run_suite
 
