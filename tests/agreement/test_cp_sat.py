@@ -15,7 +15,7 @@ from nest_opt.library import load_problem
 
 pytest.importorskip("ortools")
 
-SAMPLE = 20
+SAMPLE = 10
 
 
 def disagreements(compiled):

@@ -21,11 +21,13 @@ pytest.importorskip("ortools")
 
 Data = dict[str, Any]
 BEST = 454
+#: Enough for everything here: the cell of the plan, and the one of the other layout.
+TWO_CELLS: Data = {"search.stages": [2], "search.data_parallel": [2]}
 
 
 @pytest.fixture(scope="module")
 def problem() -> Problem:
-    return load_problem("worked-example-160")
+    return load_problem("worked-example-160", TWO_CELLS)
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +125,9 @@ def test_a_better_plan_that_highs_overlooks_refutes(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The solver reports 490 ticks, HiGHS refutes everything; CP-SAT finds the optimum."""
-    worse = solve(load_problem("worked-example-160", {"search.layouts": ["data-inner"]}))
+    worse = solve(
+        load_problem("worked-example-160", {**TWO_CELLS, "search.layouts": ["data-inner"]})
+    )
     assert worse.batch_ticks is not None and worse.batch_ticks > BEST
     assert worse.plan is not None
     digest = solve(problem).plan.digest  # type: ignore[union-attr]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from nest_opt.certify import certify, cp_sat, verify
 from nest_opt.certify.answers import EngineAnswer
 from nest_opt.certify.disputes import write_disputes
+from nest_opt.certify.processes import run_all
 from nest_opt.cli import main
 from nest_opt.compile import compile_problem
 from nest_opt.library import load_problem
@@ -32,7 +34,8 @@ honest = cp_sat.solve
 @pytest.fixture
 def disputed(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr(cp_sat, "solve", lie)
-    problem = load_problem("worked-example-160")
+    two_cells = {"search.stages": [2], "search.data_parallel": [2]}
+    problem = load_problem("worked-example-160", two_cells)
     certificate = certify(problem, jobs=2, cross_checks=0, engines=["cp-sat"])
     assert certificate.verdict == "disputed"
     return certificate
@@ -65,12 +68,19 @@ def test_the_models_answer_the_questions(disputed: Any, tmp_path: Path) -> None:
     """HiGHS reads the file that was written and finds the plan; so does CP-SAT its own."""
     written = write_disputes(disputed, tmp_path)
     assert written is not None
-    for name in ("model.mps", "model.lp"):
+
+    def task(path: Path) -> dict[str, str]:
         highs = highspy.Highs()
         highs.setOptionValue("output_flag", False)
-        highs.readModel(str(next(written.glob(f"*-runs-fixed-plan/{name}"))))
+        highs.readModel(str(path))
         highs.run()
-        assert highs.modelStatusToString(highs.getModelStatus()) == "Optimal"
+        return {"status": highs.modelStatusToString(highs.getModelStatus())}
+
+    # In processes of their own: HiGHS must never have run where others are forked.
+    for name in ("model.mps", "model.lp"):
+        path = next(written.glob(f"*-runs-fixed-plan/{name}"))
+        (outcome,) = run_all([partial(task, path)], jobs=1, seconds=60)
+        assert outcome.value == {"status": "Optimal"}, name
     from ortools.sat.python import cp_model
 
     model = cp_model.CpModel()
@@ -118,6 +128,7 @@ def test_the_command(
     monkeypatch.setattr(cp_sat, "solve", lie)
     out = tmp_path / "cert.json"
     argv = ["certify", "worked-example-160", "--engine", "cp-sat", "--quiet"]
+    argv += ["--stages", "2", "--data-parallel", "2"]
     assert main([*argv, "--out", str(out)]) == 1
     (folder,) = (tmp_path / "disputes").iterdir()
     assert str(folder) in capsys.readouterr().err.replace("\n", "")
