@@ -67,11 +67,11 @@ class Drawn:
 
 @dataclass(frozen=True)
 class Aim:
-    """What problems are drawn for, and how.
+    """A reason to draw problems, and how.
 
-    ``memory``: ``edge`` problems have exactly enough memory for one of the best plans or a quantum
-    less, ``some plan`` problems exactly enough for any plan, others may also have ample or hardly
-    any.
+    ``memory``: ``edge`` problems have exactly enough for one of the best plans or a quantum less,
+    ``some plan`` problems exactly enough for some plan, ``ample`` ones enough for all, and ``any``
+    is one of these or hardly any.
     """
 
     name: str
@@ -85,7 +85,7 @@ def draw(seed: int, number: int) -> Drawn:
 
     Raises :class:`NestOptError` if no draw is small enough.
     """
-    aim = AIMS[number % len(AIMS)]
+    aim = aim_of(number)
     for attempt in range(_DRAWS):
         dice = Dice(seed, number, attempt)
         data = aim.build(dice)
@@ -114,6 +114,12 @@ def draw(seed: int, number: int) -> Drawn:
         corners = frozenset(_corners(data, compiled, priced))
         return Drawn(number, aim.name, data, compiled, corners, aim.programs)
     raise NestOptError(f"fuzz: no draw of problem {number} is small enough")
+
+
+def aim_of(number: int) -> Aim:
+    """What problem ``number`` is drawn for."""
+    # One further in each round: of two workers, each takes every other problem.
+    return AIMS[(number + number // len(AIMS)) % len(AIMS)]
 
 
 # --- memory ---------------------------------------------------------------------------------------
@@ -681,8 +687,7 @@ _ORDINARY = (
     *(Aim(name, _ordinary(name)) for name in (*OPTIONS, *CORNERS, *VARIANTS, *TIE_BREAKS)),
     Aim("corner", _corner),
 )
-#: Taken in turns; the families come up three times as often as the rest. Their number is odd, so
-#: that two workers, which take every other problem, both get to see all of them.
+#: Taken in turns; the families come up three times as often as the rest.
 AIMS: tuple[Aim, ...] = tuple(
     aim for aim in chain.from_iterable(zip_longest(_FAMILIES * 3, _ORDINARY)) if aim is not None
 )

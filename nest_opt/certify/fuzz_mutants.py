@@ -7,18 +7,23 @@ exception or a solver that breaks is passed over, because nothing was compared.
 
 Seconds are processor time of that process and its children, so that a busy machine does not
 matter; starting the interpreter is not counted.
+
+Run as a program, ``python -m nest_opt.certify.fuzz_mutants``, it writes the table of all mutants,
+and goes on from where it was interrupted.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from nest_opt.certify.mutant_list import MUTANTS, Mutant
@@ -52,7 +57,13 @@ class Hunted:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
-        return {**asdict(self), "mutant": self.mutant.name, "breaks": self.mutant.term}
+        return {**asdict(self), "mutant": self.mutant.name}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Hunted:
+        """The inverse; raises KeyError for a mutant that is no longer listed."""
+        known = {mutant.name: mutant for mutant in MUTANTS}
+        return cls(**{**data, "mutant": known[data["mutant"]]})
 
 
 @dataclass(frozen=True)
@@ -123,8 +134,12 @@ def hunt_mutants(
     seed: int = 1,
     only: Sequence[Mutant] = MUTANTS,
     progress: Progress | None = None,
+    keep: Callable[[Hunted], None] | None = None,
 ) -> HuntReport:
-    """Hunt those mutants of ``only`` whose engines are compared by fuzzing, ``jobs`` at once."""
+    """Hunt those mutants of ``only`` whose engines are compared by fuzzing, ``jobs`` at once.
+
+    ``keep`` is called with each of them as it ends.
+    """
     started = time.monotonic()
     chosen = [mutant for mutant in only if mutant.engine in ENGINES]
     tasks = [lambda m=mutant: _hunt_apart(m, seconds, seed) for mutant in chosen]
@@ -134,6 +149,8 @@ def hunt_mutants(
         for done, (index, outcome) in enumerate(running, 1):
             found = outcome.value or _nothing(f"fault: {outcome.status}: {outcome.message}")
             hunted[index] = Hunted(chosen[index], **found)
+            if keep:
+                keep(hunted[index])
             if progress:
                 progress(done, len(tasks), "hunting mutants")
     return HuntReport(
@@ -213,3 +230,47 @@ def _hunt(seconds: float, seed: int) -> dict[str, Any]:
             "problems": number + 1,
         }
     return _nothing(raised, number + 1)
+
+
+# --- the command ----------------------------------------------------------------------------------
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Hunt all mutants and write the table; returns the exit status."""
+    parser = argparse.ArgumentParser(
+        prog="python -m nest_opt.certify.fuzz_mutants", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--table", type=Path, help="file to write the table to, as Markdown")
+    parser.add_argument(
+        "--results", type=Path, help="file of results; what it holds is not hunted again"
+    )
+    parser.add_argument("--only", default="", help="mutants whose name contains this")
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th of them")
+    options = parser.parse_args(arguments)
+    from nest_opt.files import read_json, write_json, write_text
+
+    listed = [m for m in MUTANTS if m.engine in ENGINES]
+    known = {mutant.name for mutant in listed}
+    results: dict[str, Any] = {}
+    if options.results and options.results.exists():
+        results = {k: v for k, v in read_json(options.results).items() if k in known}
+
+    def keep(hunted: Hunted) -> None:
+        results[hunted.mutant.name] = hunted.to_dict()
+        if options.results:
+            write_json(options.results, results)
+
+    chosen = [m for m in listed if options.only in m.name][:: options.every]
+    chosen = [m for m in chosen if m.name not in results]
+    report = hunt_mutants(jobs=options.jobs, only=chosen, keep=keep)
+    hunted = tuple(Hunted.from_dict(results[m.name]) for m in listed if m.name in results)
+    whole = HuntReport(hunted, SECONDS, report.seed, report.wall_seconds)
+    if options.table:
+        write_text(options.table, whole.table() + "\n")
+    sys.stdout.write(whole.table() + "\n")
+    return 0 if whole.ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
