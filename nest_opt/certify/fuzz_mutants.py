@@ -1,6 +1,7 @@
 """Shows that fuzzing finds what is wrong: one mutant at a time is switched on and hunted.
 
-Each mutant lives in a fresh interpreter, as in :mod:`nest_opt.certify.mutants`, and is hunted by
+Each mutant lives in a process of its own, forked from a fresh interpreter that has imported nothing
+that a mutant changes, and is hunted by
 what ``nest-opt fuzz`` does in one process, from the first problem of a seed on: it is found when
 two engines give different answers, and the problem is then shrunk in the time that is left. An
 exception or a solver that breaks is passed over, because nothing was compared.
@@ -16,13 +17,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,8 @@ from nest_opt.errors import NestOptError
 ENGINES = ("dp", "milp", "evaluator")
 #: Seconds of processor time to find and shrink one mutant.
 SECONDS = 60.0
+#: What others wrote and no mutant changes, imported once for all of them.
+_PREPARED = ("numpy", "pydantic", "highspy", "pyomo.environ", "pyomo.contrib.solver.solvers.highs")
 #: Wall clock of one mutant, as a multiple of its processor time.
 _PATIENCE = 6.0
 
@@ -142,17 +147,13 @@ def hunt_mutants(
     """
     started = time.monotonic()
     chosen = [mutant for mutant in only if mutant.engine in ENGINES]
-    tasks = [lambda m=mutant: _hunt_apart(m, seconds, seed) for mutant in chosen]
     hunted: dict[int, Hunted] = {}
-    running = run_each(tasks, jobs=jobs, seconds=_PATIENCE * seconds + 30)
-    with contextlib.closing(running):
-        for done, (index, outcome) in enumerate(running, 1):
-            found = outcome.value or _nothing(f"fault: {outcome.status}: {outcome.message}")
-            hunted[index] = Hunted(chosen[index], **found)
-            if keep:
-                keep(hunted[index])
-            if progress:
-                progress(done, len(tasks), "hunting mutants")
+    for done, (index, found) in enumerate(_hunted_apart(chosen, jobs, seconds, seed), 1):
+        hunted[index] = Hunted(chosen[index], **found)
+        if keep:
+            keep(hunted[index])
+        if progress:
+            progress(done, len(chosen), "hunting mutants")
     return HuntReport(
         tuple(hunted[n] for n in range(len(chosen))), seconds, seed, time.monotonic() - started
     )
@@ -166,29 +167,59 @@ def _nothing(why: str = "", problems: int = 0) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _hunt_apart(mutant: Mutant, seconds: float, seed: int) -> dict[str, Any]:
-    """Hunt one mutant in an interpreter of its own."""
-    order = {"mutant": asdict(mutant), "seconds": seconds, "seed": seed}
-    child = subprocess.run(
-        [sys.executable, "-c", "from nest_opt.certify.fuzz_mutants import child; child()"],
-        input=json.dumps(order),
-        capture_output=True,
+def _hunted_apart(
+    mutants: Sequence[Mutant], jobs: int, seconds: float, seed: int
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Hunt mutants below an interpreter of their own; (index, what came of it) as they end.
+
+    Raises :class:`NestOptError` if that interpreter breaks.
+    """
+    order = {
+        "mutants": [asdict(mutant) for mutant in mutants],
+        "jobs": jobs,
+        "seconds": seconds,
+        "seed": seed,
+    }
+    with subprocess.Popen(
+        [sys.executable, "-c", "from nest_opt.certify.fuzz_mutants import hunter; hunter()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         text=True,
-        timeout=_PATIENCE * seconds + 20,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        check=False,
-    )
-    if child.returncode:
-        raise NestOptError(f"the mutant's interpreter broke: {child.stderr.strip()[-300:]}")
-    answer: dict[str, Any] = json.loads(child.stdout)
-    return answer
+    ) as process:
+        assert process.stdin and process.stdout
+        try:
+            process.stdin.write(json.dumps(order))
+            process.stdin.close()
+            for line in process.stdout:
+                index, found = json.loads(line)
+                yield index, found
+        finally:
+            if sys.exc_info()[0] is not None:
+                process.terminate()
+    if process.returncode:
+        raise NestOptError(f"the interpreter of the mutants ended with {process.returncode}")
 
 
-def child() -> None:
-    """Read a mutant from standard input, hunt it, write what came of it."""
+def hunter() -> None:
+    """Read mutants from standard input, hunt each in a fork, write a line for each as it ends."""
     order = json.load(sys.stdin)
-    patched(order["mutant"])
-    json.dump(_hunt(order["seconds"], order["seed"]), sys.stdout)
+    for name in _PREPARED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+    def hunt(data: dict[str, Any]) -> dict[str, Any]:
+        patched(data)
+        return _hunt(order["seconds"], order["seed"])
+
+    tasks = [partial(hunt, data) for data in order["mutants"]]
+    wall = _PATIENCE * order["seconds"] + 30
+    running = run_each(tasks, jobs=order["jobs"], seconds=wall)
+    with contextlib.closing(running):
+        for index, outcome in running:
+            found = outcome.value or _nothing(f"fault: {outcome.status}: {outcome.message}")
+            sys.stdout.write(json.dumps([index, found]) + "\n")
+            sys.stdout.flush()
 
 
 def _hunt(seconds: float, seed: int) -> dict[str, Any]:
