@@ -425,6 +425,9 @@ def _tied(dice: Dice) -> dict[str, Any]:
 
 
 _UNEVEN = ((3, 2), (2, 3), (5, 2), (3, 3), (3, 4))
+#: Two replicas of two stages, two devices wide: of the first stage's two groups of two devices, the
+#: first lies across nodes.
+_FIRST_IS_WORST = ((5, 2),)
 _EVEN = ((2, 2), (2, 2, 2), (4, 2), (2, 4), (4, 4))
 
 
@@ -451,17 +454,20 @@ def _expert_groups(dice: Dice) -> dict[str, Any]:
 
 def _dense_groups(dice: Dice) -> dict[str, Any]:
     """Dense weights over replicas, context and expert ranks of one tensor index."""
+    across = dice.chance(25)
     draft = _draft(
         dice,
         "tensor",
-        levels=((2, 2, 2), (4, 2), (2, 4), (2, 2), (3, 2), (4, 4), (2, 2, 3)),
-        degrees=((2, 1, 1), (2, 2, 1), (2, 2, 1), (2, 1, 2), (3, 1, 1)),
+        levels=_FIRST_IS_WORST if across else (*_EVEN, (3, 2), (2, 2, 3)),
+        degrees=((2, 1, 1),) if across else ((2, 1, 1), (2, 2, 1), (2, 2, 1), (2, 1, 2), (3, 1, 1)),
     )
     data = draft.problem()
     data["search"]["data_parallel"] = [dice.pick((1, 2, 3))]
     _narrowed(data, dice)
     data["search"]["stages"] = [dice.pick((1, 1, 2))]
     data["search"]["zero"] = dice.pick(([0], [1], [2], [3], [0, 1]))
+    if across:
+        data["search"] |= {"data_parallel": [2], "stages": [2], "layouts": ["data-inner"]}
     _few_microbatches(data, dice)
     for costs in _costs(data):
         _scale(costs, "weight_bytes", dice.pick((4, 20)))
