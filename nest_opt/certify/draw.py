@@ -367,6 +367,15 @@ def _idle_rest(dice: Dice) -> dict[str, Any]:
         output = dice.below(output + 1)  # Later cuts are cheaper, and come later in the order.
     for costs in data["model"]["layers"][0]["costs"]:
         costs["forward_seconds"] = 1.0
+    if dice.chance(50):
+        # Between cells: a larger microbatch that costs the same at the bottleneck, less elsewhere.
+        data["search"]["microbatch"] = [1, 2]
+        data["training"]["global_batch"] = 1
+        for n, costs in enumerate(_costs(data)):
+            costs.pop("collectives", None)
+            costs["output_bytes"] = dict.fromkeys(("1", "2"), 2 * draft.quantum)
+            costs["forward_seconds"] = {"1": 0.03, "2": 0.02} if n else dict.fromkeys("12", 1.0)
+            costs["backward_seconds"] = dict.fromkeys("12", 0.04)
     return data
 
 
