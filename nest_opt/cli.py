@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from nest_opt.certify import Certificate
+    from nest_opt.certify.extension import ConstraintCertificate
     from nest_opt.compile import Compiled
     from nest_opt.estimate.fit import Errors, Fit
     from nest_opt.estimate.profile import LayerTime
@@ -237,6 +238,34 @@ def _parser() -> _Parser:
         default=Path(),
         metavar="DIR",
         help="where shrunk problems and their tests are written (default: here)",
+    )
+    _add_jobs(sub)
+
+    sub = command(
+        "certify-constraint", _certify_constraint,
+        "Prove that a constraint means the same to every engine.", "write the certificate",
+    )  # fmt: skip
+    sub.add_argument(
+        "spec",
+        metavar="CONSTRAINT",
+        help="FILE.py:CLASS, whose code is run, or the name of a known constraint",
+    )
+    sub.add_argument(
+        "--seconds", type=_seconds_argument, default=110.0, metavar="S",
+        help="give up after S seconds (default 110)",
+    )  # fmt: skip
+    sub.add_argument(
+        "--problems", type=_positive, default=40, metavar="N", help="how many (default 40)"
+    )
+    sub.add_argument(
+        "--seed", type=_integer, default=1, metavar="N", help="which problems (default 1)"
+    )
+    sub.add_argument(
+        "--folder",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="where a shrunk problem and its test are written (default: here)",
     )
     _add_jobs(sub)
 
@@ -838,6 +867,72 @@ def _fuzz(arguments: argparse.Namespace) -> int:
     else:
         print(_printable(table(report, written)))
     return OK if report.ok else NEGATIVE
+
+
+def _certify_constraint(arguments: argparse.Namespace) -> int:
+    _check_writable(arguments.out)
+    if not arguments.folder.is_dir():
+        raise InputError(str(arguments.folder), "is no folder; --folder needs one that exists")
+    from nest_opt.certify.extension import certify_constraint, write_finding
+    from nest_opt.constraints import known, load_class
+
+    spec = arguments.spec
+    classes = known()
+    if spec in classes:
+        constraint = classes[spec]
+    elif ":" in spec:
+        constraint = load_class(spec)
+    else:
+        hint = _did_you_mean(spec, classes)
+        raise InputError(spec, f"is no constraint{hint} (FILE.py:CLASS, or {', '.join(classes)})")
+    with _Progress(arguments.quiet) as progress:
+        report = certify_constraint(
+            constraint,
+            problems=arguments.problems,
+            seconds=arguments.seconds,
+            seed=arguments.seed,
+            jobs=arguments.jobs,
+            progress=progress,
+        )
+    written = write_finding(report, spec, arguments.folder)
+    if arguments.out:
+        _write(arguments, report.to_dict())
+    if arguments.json:
+        _print_json(report.to_dict())
+    else:
+        _print_constraint_certificate(report)
+        if written:
+            print(f"the smallest problem found, and a test of it: {written[0]}, {written[1]}")
+    return OK if report.verdict == "certified" else NEGATIVE
+
+
+def _print_constraint_certificate(report: ConstraintCertificate) -> None:
+    print(f"{report.constraint}: {report.verdict}")
+    print(textwrap.fill(f"meaning: {report.meaning}", WIDTH))
+    print(
+        textwrap.fill(
+            f"{report.problems} problems, {report.plans:,} plans: the constraint changes "
+            f"{report.binding} answers, leaves {report.slack} as they are and "
+            f"{report.impossible} problems without a plan",
+            WIDTH,
+        )
+    )
+    print(
+        textwrap.fill(
+            f"compared: every plan through the check, the dynamic program with bounds and without; "
+            f"on {report.with_programs} problems all integer programs, cell by cell; "
+            f"{report.whole_cells} cells of which the check says that no plan keeps it",
+            WIDTH,
+        )
+    )
+    noticed = sum(found not in ("survived", "time ran out") for found in report.mutants.values())
+    print(f"mutants of its faces: {noticed} of {len(report.mutants)} noticed")
+    if report.finding:
+        print(textwrap.fill(_printable(f"disagreement: {report.finding['complaint']}"), WIDTH))
+    if report.reasons:
+        print("what stands in the way")
+        _print_list(report.reasons)
+    print(f"seed {report.seed}; {_duration(report.wall_seconds)}")
 
 
 def _mutants(arguments: argparse.Namespace) -> int:
