@@ -1,4 +1,4 @@
-"""The mutants: small errors in the DP, the integer programs and the evaluator, as data.
+"""The mutants: small errors in DP, integer programs, CP-SAT model and evaluator, as data.
 
 A mutant replaces pieces of the source of one module; each piece stands there exactly once. There is
 at least one for every term of section 4 of the placement model on each side, for the order of plans
@@ -17,8 +17,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Engine = Literal["dp", "milp", "evaluator"]
-Formulation = Literal["runs", "assignment"]
+from nest_opt.certify.cp_sat_mutants import CP_SAT
+
+Engine = Literal["dp", "milp", "evaluator", "cp-sat"]
+Formulation = Literal["runs", "assignment", "boundaries"]
 
 #: (text that stands once in the module, text to put there)
 Edit = tuple[str, str]
@@ -46,7 +48,8 @@ _Row = tuple[str, str, str, str]
 
 
 def _of(engine: Engine, prefix: str, module: str, rows: Iterable[_Row]) -> list[Mutant]:
-    formulations: tuple[Formulation, ...] = ("runs",) if engine == "milp" else ()
+    asked: dict[Engine, tuple[Formulation, ...]] = {"milp": ("runs",), "cp-sat": ("boundaries",)}
+    formulations = asked.get(engine, ())
     return [
         Mutant(f"{prefix}: {name}", term, engine, module, ((old, new),), formulations=formulations)
         for name, term, old, new in rows
@@ -2198,4 +2201,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *_ASSIGNMENT,
     *_RUNS,
     *_of("evaluator", "evaluator", "nest_opt.evaluate", _EVALUATOR),
+    *_of("cp-sat", "cp-sat", "nest_opt.certify.cp_sat", CP_SAT),
 )

@@ -7,8 +7,8 @@ when the suite's comparison disagrees on some problem:
 - a mutant of the DP: batch time or reference plan differ from what the suite expects (which the
   unmutated enumeration confirms), the evaluator prices the plan otherwise, or a closed-form bound
   exceeds the optimum of its cell;
-- a mutant of the integer programs: a minimum, a refutation or the fixed reference plan of a cell
-  differs from what the DP says of that cell;
+- a mutant of the integer programs, or of CP-SAT's model: a minimum, a refutation or the fixed
+  reference plan of a cell differs from what the DP says of that cell;
 - a mutant of the evaluator: the DP's plan is priced otherwise, or enumeration ends elsewhere.
 
 A mutant that no problem catches is a *survivor*: the suite lacks a problem, or the mutant computes
@@ -53,6 +53,8 @@ Progress = Callable[[int, int, str], None]
 MUTANT_LIMIT = 300.0
 
 _SUITE = "small"
+#: Engines whose mutants are asked about cells, and compared with the DP.
+_PROGRAMS = ("milp", "cp-sat")
 #: So many exceptions from elsewhere than the mutated module end the hunt.
 _MOST_FAULTS = 5
 #: Complaints of the comparison that an engine gave no answer, which is not another answer.
@@ -295,7 +297,7 @@ def _hunt(mutant: Mutant, hints: list[str]) -> dict[str, Any]:
     guard: tuple[str, str] | None = None
     faults: list[str] = []
     for entry in entries:
-        if mutant.engine != "milp" and not entry.is_enumerable:
+        if mutant.engine not in _PROGRAMS and not entry.is_enumerable:
             continue
         if original is not None and not _changes_costs(entry, original):
             continue
@@ -368,7 +370,7 @@ def _complaints(mutant: Mutant, entry: Any) -> Iterator[str]:
     """What the engines disagree about on one problem, one after the other, as they run."""
     from nest_opt.certify import suite
 
-    if mutant.engine == "milp":
+    if mutant.engine in _PROGRAMS:
         yield from suite.program_complaints(entry, mutant.formulations)
         return
     yield from suite.solver_complaints(entry)

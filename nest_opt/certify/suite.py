@@ -584,6 +584,7 @@ def program_complaints(
     )
     if most_cells is not None:
         del check.cells[most_cells:]
+    load(("cp-sat",) if "boundaries" in formulations else ())
     tasks = check.questions(formulations)
     tasks.sort(key=lambda task: not task.fixed)
     running = run_each([task.run for task in tasks], jobs=1, seconds=SOLVE_LIMIT)

@@ -33,6 +33,7 @@ SPREAD = (
     "assignment: C8_memory off by one",
     "runs: C5_start dropped",
     "evaluator: one slot less",
+    "cp-sat: memory off by one",
 )
 
 
