@@ -202,12 +202,6 @@ CP_SAT: tuple[tuple[str, str, str, str], ...] = (
         "return self.microbatches + self.stages",
     ),
     (
-        "m rounded down",
-        "microbatches",
-        "(self.compiled.global_batch + together - 1) // together",
-        "self.compiled.global_batch // together",
-    ),
-    (
         "sigma is free",
         "synchronisation",
         "price = self.terms.slots * self.tau + self.sigma",
@@ -317,24 +311,6 @@ CP_SAT: tuple[tuple[str, str, str, str], ...] = (
         "synchronisation share",
         "price(zero, layer.expert if expert else dense, shape)",
         "price(zero, dense, shape)",
-    ),
-    (
-        "replicas at floor(r N / d)",
-        "pipeline-inner",
-        "replica * (self.compiled.devices // cell.replicas)",
-        "(replica * self.compiled.devices // cell.replicas)",
-    ),
-    (
-        "offsets from the first stage",
-        "layouts",
-        "self.cell, self.stages - 1 - stage",
-        "self.cell, stage",
-    ),
-    (
-        "replicas apart in data-inner",
-        "data-inner",
-        "(behind * cell.replicas + replica)",
-        "(behind + replica * cell.stages)",
     ),
     (
         "ZeRO 1 keeps optimizer state",
@@ -453,17 +429,5 @@ CP_SAT: tuple[tuple[str, str, str, str], ...] = (
         "stages are not empty",
         "before = self.begun[j][i - 1] if i else False",
         "before = self.begun[j][i - 2] if i > 1 else False",
-    ),
-    (
-        "no kind at all",
-        "one kind for each stage",
-        "add_exactly_one(self.kind[j].values())",
-        "add_at_most_one(self.kind[j].values())",
-    ),
-    (
-        "no ZeRO stage at all",
-        "one ZeRO stage for each stage",
-        "add_exactly_one(self.zero[j].values())",
-        "add_at_most_one(self.zero[j].values())",
     ),
 )
