@@ -217,6 +217,27 @@ def _parser() -> _Parser:
     _add_jobs(sub)
 
     sub = command(
+        "price-of-structure", _price_of_structure,
+        "Prove how much faster a batch could be if stages lay on any devices.",
+        "write each price as it is proven; a run with the same file goes on where it ended",
+    )  # fmt: skip
+    sub.add_argument(
+        "problems",
+        metavar="PROBLEM",
+        nargs="*",
+        help="problem files or shipped names; templates of width one, up to about 20 devices",
+    )
+    sub.add_argument("--suite", metavar="NAME", help="all problems of a suite, as 'structure'")
+    sub.add_argument(
+        "--solve-limit",
+        type=_seconds_argument,
+        default=120.0,
+        metavar="S",
+        help="wall clock of one solve (default %(default)s)",
+    )
+    _add_jobs(sub)
+
+    sub = command(
         "doctor", _doctor, "Ask the installed solver models on which others failed.",
         "write the diagnosis as JSON",
     )  # fmt: skip
@@ -802,6 +823,32 @@ def _verify_witness(arguments: argparse.Namespace, data: Json) -> int:
         print(f"{name}: refused, {count} reason{'s' if count > 1 else ''}")
         _print_list(verification.refusals)
     return OK if verification.ok else NEGATIVE
+
+
+def _price_of_structure(arguments: argparse.Namespace) -> int:
+    _check_writable(arguments.out)
+    if bool(arguments.problems) == bool(arguments.suite):
+        raise InputError("price-of-structure", "give PROBLEM files or names, or --suite NAME")
+    from nest_opt.certify.structure import measure, summary, table
+    from nest_opt.certify.suite import load_suite
+    from nest_opt.library import load_problem
+
+    problems: Sequence[Any] = arguments.problems
+    if arguments.suite:
+        problems = [entry.data for entry in load_suite(arguments.suite).entries]
+    with _Progress(arguments.quiet) as progress:
+        prices = measure(
+            [load_problem(problem) for problem in problems],
+            jobs=arguments.jobs,
+            solve_limit=arguments.solve_limit,
+            out=arguments.out,
+            progress=progress,
+        )
+    if arguments.json:
+        _print_json({"prices": [price.to_dict() for price in prices], **summary(prices)})
+    else:
+        print(_printable(table(prices)))
+    return OK if all(price.is_decided for price in prices) else NEGATIVE
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
