@@ -22,7 +22,7 @@ from nest_opt.cli import main
 from nest_opt.compile import compile_problem
 from nest_opt.errors import InputError
 from nest_opt.evaluate import Evaluator
-from nest_opt.library import load_problem
+from nest_opt.library import load_plan, load_problem
 from nest_opt.plan import Plan
 from nest_opt.problem import Problem
 
@@ -136,3 +136,13 @@ def test_the_command_needs_problems_or_a_suite(capsys: pytest.CaptureFixture[str
     assert "width one" in capsys.readouterr().err
     assert main(["price-of-structure", "worked-example-160"]) == 0
     assert "ratio 1.0000" in capsys.readouterr().out
+
+
+def test_the_shipped_worst_case_is_what_the_page_says() -> None:
+    price = price_of_structure(load_problem("price-of-structure"))
+    assert (price.status, price.ratio) == ("proven", Fraction(595, 115))
+    plan = load_plan("price-of-structure")
+    assert (
+        Evaluator(compile_problem(load_problem("price-of-structure"))).evaluate(plan).batch_ticks
+        == price.free_ticks
+    )
