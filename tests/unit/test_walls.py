@@ -133,6 +133,7 @@ COMMANDS = (
     "nest_opt/certify/fuzz_mutants.py",
     "nest_opt/certify/generate.py",
     "nest_opt/certify/generate_constraints.py",
+    "nest_opt/certify/generate_structure.py",
     "nest_opt/certify/manifest.py",
     "nest_opt/certify/mutants.py",
 )
