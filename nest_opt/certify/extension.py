@@ -58,13 +58,15 @@ Verdict = Literal["certified", "refuted", "open", "fault"]
 Kind = Literal["binding", "slack", "impossible"]
 
 #: Problems with more plans than this are left to the suite.
-MAX_PLANS = 800
+MAX_PLANS = 4000
 #: So many problems must be changed by the constraint.
-BINDING = 10
+BINDING = 8
 #: Of the problems, one in so many is put to the integer programs.
 _PROGRAMS_EVERY = 4
 #: So many of its best cells are asked about.
 _CELLS = 4
+#: Shares of the time after which no more problems are chosen, and compared.
+_CHOOSING, _COMPARING = 0.3, 0.65
 #: Draws of parameters for one problem, until they do what they are drawn for.
 _DRAWS = 8
 #: Wall clock of one comparison in a process of its own, seconds.
@@ -171,6 +173,41 @@ class _Certification:
 
     def _compare(self) -> bool:
         """Compare on every problem; false if something disagreed or broke."""
+        chosen = self._choose()
+        report = self.report
+        # Time is kept for the mutants, without which agreement proves little.
+        until = self.started + _COMPARING * (self.until - self.started)
+        for start in range(0, len(chosen), 2 * self.jobs):
+            if time.monotonic() > until:
+                report.reasons.append(f"time ran out after {report.problems} problems")
+                break
+            tasks = [
+                lambda n=n: _compare_one(*chosen[n], programs=n % _PROGRAMS_EVERY == 0)
+                for n in range(start, min(start + 2 * self.jobs, len(chosen)))
+            ]
+            for outcome in run_all(tasks, jobs=self.jobs, seconds=_LIMIT):
+                found = outcome.value
+                if found is None:
+                    report.verdict = "open" if outcome.status == "timeout" else "fault"
+                    report.reasons = [outcome.message]
+                    return False
+                if found["complaint"]:
+                    self._refute(found)
+                    return False
+                report.problems += 1
+                setattr(report, found["kind"], getattr(report, found["kind"]) + 1)
+                for name in ("plans", "cells", "with_programs", "whole_cells"):
+                    setattr(report, name, getattr(report, name) + found[name])
+                report.source.update(found["source"])
+                self.cases.append(Case(found["data"], found["kind"]))
+            self._tick(report.problems, len(chosen), "comparing")
+        return True
+
+    def _choose(self) -> list[tuple[dict[str, Any], Entry]]:
+        """Problems with the constraint, half of them changed by it if there are as many.
+
+        Of every kind those with the fewest plans.
+        """
         bases = [
             entry
             for entry in load_suite("small").entries
@@ -179,37 +216,30 @@ class _Certification:
             # What is estimated from a configuration cannot be made smaller layer by layer.
             and entry.data["model"]["kind"] == "layers"
         ]
-        random = Random(f"{self.seed} {self.cls.name()}")
-        random.shuffle(bases)
-        numbers = list(range(len(bases)))
-        report = self.report
-        for start in range(0, len(numbers), 2 * self.jobs):
-            enough = report.problems >= self.wanted and report.binding >= BINDING
-            if enough or time.monotonic() > self.until:
-                break
-            batch = numbers[start : start + 2 * self.jobs]
-            tasks = [
-                lambda n=n: _compare_one(self.cls, bases[n], f"{self.seed} {n}", n) for n in batch
-            ]
-            for outcome in run_all(tasks, jobs=self.jobs, seconds=_LIMIT):
-                found = outcome.value
-                if found is None:
-                    verdict: Verdict = "open" if outcome.status == "timeout" else "fault"
-                    report.verdict, report.reasons = verdict, [outcome.message]
-                    return False
-                if "skipped" in found:
-                    continue
-                report.source.update(found["source"])
-                if found["complaint"]:
-                    self._refute(found)
-                    return False
-                report.problems += 1
-                setattr(report, found["kind"], getattr(report, found["kind"]) + 1)
-                for name in ("plans", "cells", "with_programs", "whole_cells"):
-                    setattr(report, name, getattr(report, name) + found[name])
-                self.cases.append(Case(found["data"], found["kind"]))
-            self._tick(min(report.problems, self.wanted), self.wanted, "comparing")
-        return True
+        Random(f"{self.seed} {self.cls.name()}").shuffle(bases)
+        parts = [list(range(part, len(bases), self.jobs)) for part in range(self.jobs)]
+        until = self.started + _CHOOSING * (self.until - self.started)
+        tasks = [
+            lambda part=part: _screen(self.cls, bases, part, self.seed, until) for part in parts
+        ]
+        self._tick(0, len(bases), "choosing problems")
+        found: dict[int, tuple[dict[str, Any], str]] = {}
+        for outcome in run_all(tasks, jobs=self.jobs, seconds=None):
+            if outcome.value is None:
+                raise NestOptError(
+                    f"{self.cls.name()}: parameters cannot be drawn: {outcome.message}; see "
+                    "sample() in nest_opt/constraints/base.py"
+                )
+            found |= {n: (data, kind) for n, data, kind in outcome.value["drawn"]}
+        chosen: list[int] = []
+        most = {"binding": self.wanted * 3 // 5, "impossible": self.wanted // 5}
+        for kind in ("binding", "impossible", "slack"):
+            of_kind = sorted(
+                (n for n in found if found[n][1] == kind), key=lambda n: bases[n].plans
+            )
+            chosen += of_kind[: most.get(kind, self.wanted - len(chosen))]
+        # Those that bind first: they are the most likely to show an error, and mutants need them.
+        return [(found[n][0], bases[n]) for n in chosen]
 
     def _refute(self, found: dict[str, Any]) -> None:
         report = self.report
@@ -249,8 +279,6 @@ class _Certification:
 
     def _judge(self) -> None:
         report = self.report
-        if report.problems < self.wanted and time.monotonic() > self.until:
-            report.reasons.append(f"time ran out after {report.problems} problems")
         if report.binding < BINDING:
             report.reasons.append(
                 f"the constraint changed the answer of {report.binding} problems only, not "
@@ -276,34 +304,46 @@ def _has_dp_face(cls: type[Constraint]) -> bool:
 # --- one problem ----------------------------------------------------------------------------------
 
 
-def _compare_one(cls: type[Constraint], base: Entry, seed: str, number: int) -> dict[str, Any]:
+def _screen(
+    cls: type[Constraint], bases: Sequence[Entry], numbers: Sequence[int], seed: int, until: float
+) -> dict[str, Any]:
+    """For each of some problems, parameters that do what they are drawn for, if any do.
+
+    Runs in a process of its own, until time is up; JSON-ready.
+    """
+    drawn: list[tuple[int, dict[str, Any], Kind]] = []
+    for n in numbers:
+        base, random = bases[n], Random(f"{seed} {n}")
+        # Most problems should be changed by the constraint, some left without a plan.
+        aim: Kind = "impossible" if n % 6 == 5 else "binding"
+        for _ in range(_DRAWS):
+            if time.monotonic() > until:
+                return {"drawn": drawn}
+            constraint = cls.sample(base.compiled, random)
+            data: dict[str, Any] = json.loads(canonical_json(base.data))
+            listed = json.loads(constraint.model_dump_json(exclude_none=True))
+            data["search"]["constraints"] = [listed]
+            data["name"] = f"{cls.name()}-{n:03d}"
+            kind = _likely_kind(data, base)
+            if kind == aim or len(listed) == 1:
+                break  # without parameters, another draw is the same
+        drawn.append((n, data, kind))
+    return {"drawn": drawn}
+
+
+def _compare_one(data: dict[str, Any], base: Entry, *, programs: bool) -> dict[str, Any]:
     """All comparisons of one problem; JSON-ready. Runs in a process of its own."""
-    random = Random(seed)
-    # Most problems should be changed by the constraint, some left as they are, some without a plan.
-    aim = ("slack", "binding", "binding", "binding", "impossible")[number % 5]
-    for _ in range(_DRAWS):
-        constraint = cls.sample(base.compiled, random)
-        data: dict[str, Any] = json.loads(canonical_json(base.data))
-        data["search"]["constraints"] = [json.loads(constraint.model_dump_json(exclude_none=True))]
-        data["name"] = f"{cls.name()}-{number:03d}"
-        if _likely_kind(data, base) in (aim, None):
-            break
-    else:
-        if aim == "binding":
-            return {"skipped": True}
     case = _Compared(data)
-    kind = _kind(case.best, base)
-    programs = number % _PROGRAMS_EVERY == 0
     complaint = next(case.complaints(programs=programs), None)
     return {
         "data": data,
-        "kind": kind,
+        "kind": _kind(case.best, base),
         "complaint": complaint,
         "plans": case.entry.plans,
         "cells": case.asked_cells,
         "with_programs": int(programs),
         "whole_cells": case.whole_cells,
-        "source": source_digests([constraint]),
+        "source": source_digests(load_problem(data).search.constraints),
     }
 
 
@@ -313,11 +353,11 @@ def _kind(best: dict[str, Any] | None, base: Entry) -> Kind:
     return "binding" if best != base.reference else "slack"
 
 
-def _likely_kind(data: dict[str, Any], base: Entry) -> Kind | None:
+def _likely_kind(data: dict[str, Any], base: Entry) -> Kind:
     """What the DP, which is under test, makes of a problem: good enough to choose problems by."""
     compiled = compile_problem(load_problem(data))
     if not all(c.has_dp_face for c in compiled.search.constraints):
-        return None
+        return _kind(outline(best_plan(compiled).plan), base)
     return _kind(outline(solve(compiled).plan), base)
 
 

@@ -95,3 +95,11 @@ def test_the_command(tmp_path, capsys):
 def test_what_is_no_constraint_is_refused(spec, capsys):
     assert main(["certify-constraint", spec]) == 2
     assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.heavy
+def test_the_example_of_the_guide_is_certified():
+    path = Path(__file__).with_name("recompute_early.py")
+    assert len(path.read_text().splitlines()) < 80
+    report = certify_constraint(load_class(f"{path}:RecomputeEarly"), seconds=300, jobs=2)
+    assert report.verdict == "certified", report.reasons
