@@ -314,6 +314,8 @@ def _screen(
     drawn: list[tuple[int, dict[str, Any], Kind]] = []
     for n in numbers:
         base, random = bases[n], Random(f"{seed} {n}")
+        free = solve(base.compiled).plan
+        assert free is not None  # bases have plans
         # Most problems should be changed by the constraint, some left without a plan.
         aim: Kind = "impossible" if n % 6 == 5 else "binding"
         for _ in range(_DRAWS):
@@ -324,7 +326,7 @@ def _screen(
             listed = json.loads(constraint.model_dump_json(exclude_none=True))
             data["search"]["constraints"] = [listed]
             data["name"] = f"{cls.name()}-{n:03d}"
-            kind = _likely_kind(data, base)
+            kind = _likely_kind(data, free)
             if kind == aim or len(listed) == 1:
                 break  # without parameters, another draw is the same
         drawn.append((n, data, kind))
@@ -353,12 +355,17 @@ def _kind(best: dict[str, Any] | None, base: Entry) -> Kind:
     return "binding" if best != base.reference else "slack"
 
 
-def _likely_kind(data: dict[str, Any], base: Entry) -> Kind:
-    """What the DP, which is under test, makes of a problem: good enough to choose problems by."""
+def _likely_kind(data: dict[str, Any], free: Plan) -> Kind:
+    """What the check makes of the problem's optimum without the constraint, and the DP of the rest.
+
+    The DP's face may be wrong, so it must not decide what is compared: whatever breaks the check is
+    a problem worth comparing, and what the DP says of it only tells hard problems from hopeless.
+    """
     compiled = compile_problem(load_problem(data))
-    if not all(c.has_dp_face for c in compiled.search.constraints):
-        return _kind(outline(best_plan(compiled).plan), base)
-    return _kind(outline(solve(compiled).plan), base)
+    if not Evaluator(compiled).breaches(free):
+        return "slack"
+    faces = all(c.has_dp_face for c in compiled.search.constraints)
+    return "impossible" if faces and solve(compiled).plan is None else "binding"
 
 
 def complaints(data: dict[str, Any]) -> Iterator[str]:
