@@ -475,12 +475,28 @@ def _dense_groups(dice: Dice) -> dict[str, Any]:
     _narrowed(data, dice)
     data["search"]["stages"] = [dice.pick((1, 1, 2))]
     data["search"]["zero"] = dice.pick(([0], [1], [2], [3], [0, 1]))
+    if dice.chance(60):  # Gradients and weights of different size tell ZeRO 1 from ZeRO 0.
+        data["training"]["optimizer"] = {"weights": 2, "gradients": 5, "optimizer": 3}
     if across:
         data["search"] |= {"data_parallel": [2], "stages": [2], "layouts": ["data-inner"]}
     _few_microbatches(data, dice)
     for costs in _costs(data):
         _scale(costs, "weight_bytes", dice.pick((4, 20)))
         costs.pop("collectives", None)
+    return data
+
+
+def _calls_of_groups(dice: Dice) -> dict[str, Any]:
+    """Collectives whose groups within one stage lie at different distances."""
+    draft = _draft(
+        dice,
+        "unequal groups",
+        levels=((3, 2), (3, 3), (5, 2)),
+        degrees=((2, 2, 1), (2, 1, 2), (1, 2, 2)),
+    )
+    data = _narrowed(draft.problem(), dice)
+    data["search"] |= {"data_parallel": [1], "stages": [dice.pick((1, 1, 2))]}
+    data["training"].get("cost_model", {}).pop("exposed", None)
     return data
 
 
@@ -687,6 +703,7 @@ _FAMILIES = (
     Aim("expert groups", _expert_groups, programs=True),
     Aim("backward again", _backward_again, programs=True),
     Aim("dense groups", _dense_groups, programs=True),
+    Aim("groups of a stage", _calls_of_groups, programs=True),
     Aim("first devices", _first_devices, programs=True),
     Aim("gathered weights", _gathered, memory="edge", programs=True),
     Aim("kept under none", _kept("none"), memory="edge", programs=True),

@@ -10,7 +10,7 @@ Seconds are processor time of that process and its children, so that a busy mach
 matter; starting the interpreter is not counted.
 
 Run as a program, ``python -m nest_opt.certify.fuzz_mutants``, it writes the table of all mutants,
-and goes on from where it was interrupted.
+and goes on from where it was interrupted. Hunted are the mutants of what fuzzing compares.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class HuntReport:
             for h in self.hunted
         ]
         headers = ("mutant", "found, s", "shrunk, s", "bytes", "problem drawn for", "complaint")
-        count = len(self.escaped)
+        count, listed = len(self.escaped), sum(m.engine in ENGINES for m in MUTANTS)
         table = tabulate(
             rows,
             headers=headers,
@@ -127,8 +127,8 @@ class HuntReport:
             colalign=("left", "right", "right", "right", "left", "left"),
         )
         return (
-            f"{len(self.hunted)} mutants, seed {self.seed}, {self.seconds:.0f} s of processor time "
-            f"each: {count or 'none'} escaped\n\n{table}"
+            f"{len(self.hunted)} of {listed} mutants hunted, seed {self.seed}, "
+            f"{self.seconds:.0f} s of processor time each: {count or 'none'} escaped\n\n{table}"
         )
 
 

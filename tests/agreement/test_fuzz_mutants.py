@@ -1,6 +1,11 @@
-"""Fuzzing finds mutants and shrinks what it finds."""
+"""Fuzzing finds mutants and shrinks what it finds.
+
+``FUZZ.md`` is what ``python -m nest_opt.certify.fuzz_mutants --table FUZZ.md`` writes.
+"""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -10,10 +15,12 @@ from nest_opt.cli import main
 
 HUNTED = [mutant for mutant in MUTANTS if mutant.engine in ENGINES]
 
+TABLE = Path(__file__).with_name("FUZZ.md")
+
 #: From each engine, some that are quick to find.
 QUICK = ("dp: selective costs a full pass", "runs: C1_count off by one")
 #: Every so many-th mutant is hunted anew by the heavy test.
-EVERY = 12
+EVERY = 8
 
 
 @pytest.mark.parametrize("name", QUICK)
@@ -30,6 +37,20 @@ def test_mutants_are_found_and_shrunk_in_time():
     report = hunt_mutants(jobs=2, only=HUNTED[::EVERY])
     assert report.ok, report.table()
     json.dumps(report.to_dict())
+
+
+def test_the_table_holds_listed_mutants_and_none_that_escaped():
+    text = TABLE.read_text(encoding="utf-8")
+    pattern = r"^\| (.+?) +\| +([\d.]+) \| +([\d.]+) \| +(\d+) to (\d+) \| "
+    rows = re.findall(pattern, text, re.MULTILINE)
+    names = [name for name, *_ in rows]
+    assert text.startswith(f"{len(rows)} of {len(HUNTED)} mutants hunted")
+    assert "none escaped" in text and "**" not in text
+    assert len(set(names)) == len(names)
+    assert set(names) <= {mutant.name for mutant in HUNTED}
+    assert set(names) >= {mutant.name for mutant in HUNTED[::EVERY]}
+    for _, find, shrink, before, after in rows:
+        assert float(find) + float(shrink) < 60 and int(after) < int(before)
 
 
 def test_a_mutant_that_changes_nothing_escapes():
