@@ -524,7 +524,10 @@ def _first_devices(dice: Dice) -> dict[str, Any]:
     data["search"] |= {"data_parallel": [replicas], "stages": [stages], "layouts": [layout]}
     data["search"]["recomputation"] = [dice.pick(RECOMPUTATIONS)]
     data["training"]["global_batch"] = replicas * data["search"]["microbatch"][0] * 2
-    data["training"].get("cost_model", {}).pop("exposed", None)
+    cost_model = data["training"]["cost_model"]
+    cost_model.pop("exposed", None)
+    if dice.chance(40):  # Then the worst replica's link is what counts.
+        del cost_model["transfer_link"]
     data["cluster"]["levels"][-1]["bandwidth_bytes_per_second"] = 1000 * draft.quantum
     for costs in _costs(data):
         costs["output_bytes"] = dice.between(4, 30) * draft.quantum
@@ -542,6 +545,11 @@ def _backward_again(dice: Dice) -> dict[str, Any]:
     for costs in _costs(data):
         costs["output_bytes"] = dice.pick((0, 3, 20, 60, 120, 200)) * draft.quantum
         if dice.chance(40):
+            costs["backward_seconds"] = costs["forward_seconds"]
+    if dice.chance(40):  # The stage in the middle waits longer for gradients than it computes.
+        data["search"] |= {"recomputation": ["stage"], "stages": [3]}
+        for costs in _costs(data):
+            costs["output_bytes"] = dice.between(150, 250) * draft.quantum
             costs["backward_seconds"] = costs["forward_seconds"]
     return data
 
