@@ -283,11 +283,15 @@ class Compared:
     witness: bool = False
 
 
-def compare(drawn: Drawn) -> Compared:
-    """Ask the engines about a drawn problem, until two disagree or one raises."""
+def compare(drawn: Drawn, ignore: Callable[[str], object] | None = None) -> Compared:
+    """Ask the engines about a drawn problem, until two disagree or one raises.
+
+    Complaints for which ``ignore`` holds are passed over.
+    """
     done = Compared()
     try:
-        done.complaint = next(_complaints(drawn, done), None)
+        said = _complaints(drawn, done)
+        done.complaint = next((text for text in said if not (ignore and ignore(text))), None)
     except Exception as error:  # an engine that breaks on a valid problem is a finding
         done.complaint = f"{RAISES} {type(error).__name__}: {error}"
     return done
@@ -414,11 +418,10 @@ def _same_kind(data: dict[str, Any], complaint: str) -> str | None:
         if kind.startswith("programs"):
             if case.least != case.entry.batch_ticks:
                 return None
-            asked = [
-                one
-                for one in _questions(case, 0) + _questions(case, 1)[-len(_FORMULATIONS) :]
-                if f"programs, {one.label}" == kind
-            ]
+            asked = _questions(case, 0)
+            for other in range(1, len(case.optimum)):
+                asked += _questions(case, other)[-2 * len(_FORMULATIONS) :]
+            asked = [one for one in asked if f"programs, {one.label}" == kind]
             found = _programs(case, asked)
         else:
             found = _exact(case, witness=kind == "witness", no_bounds="without" in kind)

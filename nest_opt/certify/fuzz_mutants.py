@@ -238,16 +238,17 @@ def _hunt(seconds: float, seed: int) -> dict[str, Any]:
             drawn = draw(seed, number)
         except Exception:  # the evaluator chooses the memory, and may be the mutant
             continue
-        complaint = fuzz.compare(drawn).complaint
+        complaint = fuzz.compare(drawn, BROKEN).complaint
         if not complaint:
             continue
-        if complaint.startswith(fuzz.RAISES) or BROKEN(complaint):
+        if complaint.startswith(fuzz.RAISES):
             raised = raised or complaint
             continue
         found = clock() - started
         left = max(seconds - found, 1.0)
         finding = fuzz.shrunk(drawn.data, number, complaint, left, clock)
         took = clock() - started - found
+        before, after = (len(canonical_json(x)) for x in (finding.problem, finding.shrunk))
         return {
             "found": True,
             "number": number,
@@ -255,9 +256,9 @@ def _hunt(seconds: float, seed: int) -> dict[str, Any]:
             "complaint": finding.shrunk_complaint,
             "find_seconds": round(found, 2),
             "shrink_seconds": round(took, 2),
-            "shrunk": found + took < seconds,
-            "bytes_before": len(canonical_json(finding.problem)),
-            "bytes_after": len(canonical_json(finding.shrunk)),
+            "shrunk": found + took < seconds and after < before,
+            "bytes_before": before,
+            "bytes_after": after,
             "problems": number + 1,
         }
     return _nothing(raised, number + 1)
