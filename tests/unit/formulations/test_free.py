@@ -1,19 +1,24 @@
-"""The free formulation equals trying every assignment of devices, and never loses to structure."""
+"""The free formulation equals trying every assignment of devices, and never loses to structure.
+
+Each of its families is needed: without it, or weakened, some problem disagrees.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from itertools import combinations, permutations, product
 from typing import Any
 
 import pytest
+from pyomo.environ import ConcreteModel, Constraint, value
 
 from formulations import free
 from nest_opt.compile import Compiled, compile_problem
 from nest_opt.enumerate import best_plan
-from nest_opt.errors import CompileError
+from nest_opt.errors import CompileError, PlanError
 from nest_opt.evaluate import Evaluator
 from nest_opt.library import load_problem
 from nest_opt.plan import Plan, StagePlan, Template
@@ -209,3 +214,75 @@ def test_a_cell_of_another_problem_is_refused(worked: Callable[[int], Compiled])
     cell = replace(free.frames(compiled)[0], stages=99)
     with pytest.raises(CompileError, match="list its frames anew"):
         free.build_minimum(compiled, cell)
+
+
+# --- mutants --------------------------------------------------------------------------------------
+
+#: Problems that are asked, in this order.
+SEEDS = range(60)
+
+Change = Callable[[ConcreteModel, str], None]
+
+
+@cache
+def expected_of(seed: int) -> tuple[Compiled, int | None]:
+    compiled = compile_problem(load_problem(small_problem(seed)))
+    return compiled, exhaustive(compiled)
+
+
+def rows(model: ConcreteModel, family: str) -> list[Any]:
+    found = []
+    for component in model.component_objects(Constraint, active=True):
+        if component.name.startswith(family):
+            found += list(component.values())
+    return found
+
+
+def dropped(model: ConcreteModel, family: str) -> None:
+    for row in rows(model, family):
+        row.deactivate()
+
+
+def weakened(model: ConcreteModel, family: str) -> None:
+    """Equations keep one side, inequalities get one more."""
+    for row in rows(model, family):
+        lower, upper = row.lower, row.upper
+        if row.equality:
+            row.set_value((None, row.body, value(upper)))
+        elif upper is not None:
+            row.set_value((None, row.body, value(upper) + 1))
+        else:
+            row.set_value((value(lower) - 1, row.body, None))
+
+
+def mutated_minimum(
+    compiled: Compiled, family: str, change: Change, solve: Callable[..., Any]
+) -> int | str | None:
+    """The least T that the changed models claim, or what is wrong with a solution of theirs."""
+    best: int | None = None
+    for cell in free.frames(compiled):
+        model = free.build_minimum(compiled, cell)
+        change(model, family)
+        _, values = solve(model)
+        if not values:
+            continue
+        try:
+            priced = Evaluator(compiled).evaluate(free.decode(compiled, cell, values))
+        except PlanError as error:
+            return f"no plan: {error}"
+        claimed = round(cell.slots * values.get("tau", 0) + values.get("sigma", 0))
+        if not priced.feasible or priced.batch_ticks != claimed:
+            return f"claims {claimed}, priced {priced.batch_ticks} {priced.violations}"
+        best = claimed if best is None else min(best, claimed)
+    return best
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("change", [dropped, weakened], ids=lambda change: change.__name__)
+@pytest.mark.parametrize("family", [f for f in free.FAMILIES if f != "C5_pair"])
+def test_a_broken_family_is_noticed(family: str, change: Change, solve: Callable[..., Any]) -> None:
+    for seed in SEEDS:
+        compiled, expected = expected_of(seed)
+        if mutated_minimum(compiled, family, change, solve) != expected:
+            return
+    raise AssertionError(f"{family} {change.__name__}: nobody notices")
