@@ -335,7 +335,7 @@ def _screen(
 
 def _compare_one(data: dict[str, Any], base: Entry, *, programs: bool) -> dict[str, Any]:
     """All comparisons of one problem; JSON-ready. Runs in a process of its own."""
-    case = _Compared(data)
+    case = Compared(data)
     complaint = next(case.complaints(programs=programs), None)
     return {
         "data": data,
@@ -374,10 +374,10 @@ def complaints(data: dict[str, Any]) -> Iterator[str]:
     Each complaint starts with the kind of disagreement, up to the first colon. Raises
     :class:`NestOptError` for a problem that cannot be compiled.
     """
-    yield from _Compared(data).complaints(programs=True)
+    yield from Compared(data).complaints(programs=True)
 
 
-class _Compared:
+class Compared:
     """One problem with what enumeration says of it."""
 
     def __init__(self, data: dict[str, Any]) -> None:
@@ -395,6 +395,7 @@ class _Compared:
         self.whole_cells = 0
 
     def complaints(self, *, programs: bool) -> Iterator[str]:
+        """What the engines say differently; the integer programs are asked if ``programs``."""
         compiled = self.entry.compiled
         evaluator = Evaluator(compiled)
         yield from self._meaning(evaluator)
