@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from nest_opt.infeasibility import Infeasibility
     from nest_opt.plan import Plan
     from nest_opt.problem import Problem
+    from nest_opt.report.constraint_costs import ConstraintCost
     from nest_opt.report.explanation import Explanation
 
 OK, NEGATIVE, BAD_INPUT, INTERNAL, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 130, 141
@@ -611,6 +612,9 @@ def _solve(arguments: argparse.Namespace) -> int:
             print(f"cells: {counts}; {_duration(solution.wall_seconds)}")
             _print_estimate(problem, compiled)
             _print_loss(compiled, above=0.01)
+            if compiled.search.constraints:
+                kept = "; ".join(map(str, compiled.search.constraints))
+                print(textwrap.fill(_printable(f"constraints kept: {kept}"), WIDTH))
             _print_relative_to(compiled, "Optimal")
         print(textwrap.fill(str(encoding), WIDTH))
     return OK if solution.plan is not None else NEGATIVE
@@ -634,6 +638,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 def _explain(arguments: argparse.Namespace) -> int:
     from nest_opt.library import load_plan
+    from nest_opt.report.constraint_costs import constraint_costs
     from nest_opt.report.explanation import explain
     from nest_opt.solve import solve
 
@@ -651,12 +656,22 @@ def _explain(arguments: argparse.Namespace) -> int:
             return NEGATIVE
         plan = solution.plan
     explanation = explain(problem, plan)
+    costs: list[ConstraintCost] = []
+    batch = explanation.evaluation.batch_ticks
+    if arguments.plan is None and batch is not None:  # the optimum
+        costs = constraint_costs(compiled, batch)
     if arguments.json:
         head = {"problem": compiled.name, "digest": compiled.digest}
         times = [time.to_dict() for time in _layer_times(problem, compiled)]
-        _print_json(head | explanation.to_dict() | ({"times": times} if times else {}))
+        more: Json = {"times": times} if times else {}
+        if costs:
+            more["constraints"] = [cost.to_dict() for cost in costs]
+        _print_json(head | explanation.to_dict() | more)
     else:
         _print_explanation(problem, compiled, plan, explanation)
+        if costs:
+            print("\nwhat constraints cost, each by itself")
+            _print_list(_costs_said(compiled, costs))
     return OK if explanation.evaluation.feasible else NEGATIVE
 
 
@@ -1613,6 +1628,18 @@ def _print_explanation(
     print()
     print(textwrap.fill(said, WIDTH))
     _print_estimate(problem, compiled)
+
+
+def _costs_said(compiled: Compiled, costs: Iterable[ConstraintCost]) -> Iterable[str]:
+    """What each constraint costs, one line each."""
+    for cost in costs:
+        if cost.cost_ticks:
+            seconds = _duration(float(cost.cost_ticks * compiled.tick_seconds))
+            percent = 100 * cost.cost_ticks / cost.without_ticks if cost.without_ticks else 0.0
+            said = f"{seconds} ({percent:.2g} %); without it {cost.without_ticks:,} ticks"
+        else:
+            said = "nothing: the optimum is as fast without it"
+        yield f"{cost.constraint}: {said}"
 
 
 def _print_memory_shares(explanation: Explanation) -> None:

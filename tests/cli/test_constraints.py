@@ -17,6 +17,32 @@ def test_a_constraint_of_the_command_line_is_kept(capsys):
     assert [stage["layers"] for stage in plan["stages"]] == [[0, 1], [1, 2], [2, 3], [3, 4]]
 
 
+def test_what_a_constraint_costs_is_found_by_solving(capsys):
+    def ticks(*more: str) -> int:
+        assert main(["solve", EXAMPLE, "--json", *more]) == 0
+        return int(json.loads(capsys.readouterr().out)["batch_ticks"])
+
+    most = ("--constraint", 'layers_per_stage:{"at_most": 1}')
+    slack = ("--constraint", 'recomputing_stages:{"at_most": 4}')
+    cost = ticks(*most) - ticks()
+    assert cost > 0, "or there is nothing to see"
+
+    assert main(["explain", EXAMPLE, "--json", *most, *slack]) == 0
+    said = json.loads(capsys.readouterr().out)["constraints"]
+    assert [(c["constraint"], c["cost_ticks"]) for c in said] == [
+        ("layers_per_stage", cost),
+        ("recomputing_stages", 0),
+    ]
+    assert main(["explain", EXAMPLE, *most, *slack]) == 0
+    out = capsys.readouterr().out
+    assert "layers_per_stage (at_most 1): " in out and "nothing: the optimum" in out
+
+
+def test_solve_says_which_constraints_are_kept(capsys):
+    assert main(["solve", EXAMPLE, "--constraint", 'layers_per_stage:{"at_most": 1}']) == 0
+    assert "constraints kept: layers_per_stage (at_most 1)" in capsys.readouterr().out
+
+
 def test_constraints_are_listed(capsys):
     assert main(["list", "constraints"]) == 0
     out = capsys.readouterr().out
