@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from nest_opt.plan import Plan, Template
     from nest_opt.problem import Problem
     from nest_opt.report.explanation import Explanation, explain
+    from nest_opt.simulate import Simulation, simulate
     from nest_opt.solve import Solution, solve
 
     __version__: str
@@ -64,6 +65,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "Problem",
+    "Simulation",
     "Solution",
     "Template",
     "__version__",
@@ -73,6 +75,7 @@ __all__ = [
     "explain",
     "explain_infeasibility",
     "load_problem",
+    "simulate",
     "solve",
     "verify",
 ]
@@ -94,6 +97,7 @@ _HOMES = {
     "Plan": "plan",
     "PlanError": "errors",
     "Problem": "problem",
+    "Simulation": "simulate",
     "Solution": "solve",
     "Template": "plan",
     "certify": "certify",
@@ -102,6 +106,7 @@ _HOMES = {
     "explain": "report.explanation",
     "explain_infeasibility": "infeasibility",
     "load_problem": "library",
+    "simulate": "simulate",
     "solve": "solve",
     "verify": "certify",
 }

@@ -180,6 +180,27 @@ def _parser() -> _Parser:
     )
     _add_bounds(sub)
 
+    sub = command(
+        "simulate", _simulate, "Run a plan's schedule on a clock, and compare the formulas."
+    )
+    _add_problem(sub)
+    sub.add_argument(
+        "plan",
+        metavar="PLAN",
+        nargs="?",
+        help="a plan as for 'evaluate'; the optimal one if left out",
+    )
+    sub.add_argument(
+        "--transfers",
+        choices=("waiting", "overlapping"),
+        default="waiting",
+        help="waiting: stages wait for transfers, as the load counts them (default); overlapping: "
+        "transfers run besides computation and share ports",
+    )
+    sub.add_argument(
+        "--trace", type=Path, metavar="FILE", help="write events for Perfetto or chrome://tracing"
+    )
+
     sub = command("certify", _certify, "Solve and prove the optimum.", "write the certificate")
     _add_problem(sub, optional=True)
     sub.add_argument("--suite", metavar="NAME", help="certify a suite instead of one problem")
@@ -673,6 +694,54 @@ def _explain(arguments: argparse.Namespace) -> int:
             print("\nwhat constraints cost, each by itself")
             _print_list(_costs_said(compiled, costs))
     return OK if explanation.evaluation.feasible else NEGATIVE
+
+
+def _simulate(arguments: argparse.Namespace) -> int:
+    from nest_opt.files import write_text
+    from nest_opt.library import load_plan
+    from nest_opt.simulate import simulate
+    from nest_opt.solve import solve
+
+    _, compiled = _compiled_problem(arguments)
+    _check_writable(arguments.trace, arguments.problem)
+    if arguments.plan is not None:
+        plan = load_plan(arguments.plan)
+    else:
+        with _Progress(arguments.quiet) as progress:
+            solution = solve(compiled, progress=progress)
+        if solution.plan is None:
+            raise InputError(compiled.name, "has no plan to simulate; 'solve' says why")
+        plan = solution.plan
+    simulation = simulate(compiled, plan, transfers=arguments.transfers)
+    if arguments.trace:
+        write_text(arguments.trace, json.dumps(simulation.trace()) + "\n")
+    if arguments.json:
+        head = {"problem": compiled.name, "digest": compiled.digest}
+        _print_json(head | simulation.to_dict())
+        return OK
+
+    def row(name: str, ticks: int, error: float | None) -> tuple[str, str, str]:
+        said = _duration(float(ticks * compiled.tick_seconds))
+        return name, f"{ticks:,} ticks = {said}", "" if error is None else f"{100 * error:+.2f} %"
+
+    print(_clip(_printable(f"{compiled.name}: transfers {simulation.transfers}"), WIDTH))
+    _print_table(
+        [
+            row("the clock", simulation.makespan_ticks, None),
+            row("T = (m + s - 1) tau + sigma", simulation.batch_ticks, simulation.error),
+            row("sum of loads + (m - 1) tau + sigma", simulation.sum_ticks, simulation.sum_error),
+        ]
+    )
+    print("\nhow long each stage is busy")
+    total = simulation.makespan_ticks or 1
+    _print_table(
+        [
+            (f"stage {j}", f"{busy:,} ticks", f"{100 * busy / total:.1f} %")
+            for j, busy in enumerate(simulation.busy_ticks)
+        ],
+        right=(1, 2),
+    )
+    return OK
 
 
 def _certify(arguments: argparse.Namespace) -> int:

@@ -177,6 +177,21 @@ class StageEvaluation:
 
 
 @dataclass(frozen=True)
+class StageTimes:
+    """One stage of one replica by passes, in ticks per microbatch; together they are its load.
+
+    ``receive_forward`` and ``receive_backward`` are the transfers that it waits for before a
+    forward and a backward pass. ``backward`` holds recomputation and what ZeRO exchanges, but for
+    the all-gather of ZeRO 3 that the forward pass needs.
+    """
+
+    forward: int
+    backward: int
+    receive_forward: int
+    receive_backward: int
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """What a plan costs and what it breaks.
 
@@ -388,6 +403,52 @@ class Evaluator:
             for j, stage in enumerate(plan.stages)
         )
 
+    def stage_times(self, plan: Plan) -> tuple[tuple[StageTimes, ...], ...]:
+        """``[stage][replica]``: the passes and transfers of a plan that is a placement."""
+        table = self.compiled.tables[plan.template, plan.microbatch]
+        last = len(plan.stages) - 1
+        result = []
+        for j, stage in enumerate(plan.stages):
+            held = _Held(table, stage.layers, len(plan.stages))
+            sharing = self._sharing(plan.template, stage.devices)
+            zero_ticks = self._zero_ticks(held, stage.zero, sharing)
+            gathers = self._gather_ticks(held, stage.zero, sharing)
+            replicas = []
+            for r, devices in enumerate(stage.devices):
+                parts = self._load(
+                    table,
+                    stage.layers,
+                    stage.recomputation,
+                    devices,
+                    self._link(plan.stages[j - 1].devices, stage.devices, r) if j > 0 else None,
+                    self._link(stage.devices, plan.stages[j + 1].devices, r) if j < last else None,
+                    zero_ticks,
+                )
+                forward = gathers + self._forward_ticks(table, stage.layers, devices)
+                received = parts.transfer_forward + parts.transfer_backward
+                replicas.append(
+                    StageTimes(
+                        forward=forward,
+                        backward=parts.total - received - forward,
+                        receive_forward=parts.transfer_forward,
+                        receive_backward=parts.transfer_backward,
+                    )
+                )
+            result.append(tuple(replicas))
+        return tuple(result)
+
+    def _forward_ticks(self, table: Table, layers: tuple[int, int], devices: Group) -> int:
+        """Forward passes of a stage and the collectives in them."""
+        ticks = 0
+        for layer in table.layers[slice(*layers)]:
+            ticks += layer.forward
+            for call in layer.calls:
+                if call.direction == "forward":
+                    groups = axis_groups(table.template, devices, call.axis)
+                    worst = self._worst_call(call.kind, call.bytes, self._shapes(groups))
+                    ticks += call.count * worst
+        return ticks
+
     def breaches(self, plan: Plan) -> list[Violation]:
         """What the constraints of the problem have against a plan that is a placement."""
         if not self.compiled.search.constraints:
@@ -470,13 +531,7 @@ class Evaluator:
         """
         table = self.compiled.tables[template, microbatch]
         held = _Held(table, layers, stages)
-        sharing = _Sharing(
-            self._shapes(dense_groups(template, devices)),
-            self._shapes(expert_groups(template, devices)),
-            dense_ranks=len(devices) * template.context * template.expert,
-            expert_ranks=len(devices) * template.context,
-        )
-
+        sharing = self._sharing(template, devices)
         zero_ticks = self._zero_ticks(held, zero, sharing)
         loads = [
             self._load(
@@ -509,6 +564,15 @@ class Evaluator:
             memory_quanta=memory.total,
             memory_bytes=memory.total * self.compiled.quantum_bytes,
             memory_parts_quanta=memory,
+        )
+
+    def _sharing(self, template: Template, devices: Groups) -> _Sharing:
+        """Who shares the weights of a stage on these devices."""
+        return _Sharing(
+            self._shapes(dense_groups(template, devices)),
+            self._shapes(expert_groups(template, devices)),
+            dense_ranks=len(devices) * template.context * template.expert,
+            expert_ranks=len(devices) * template.context,
         )
 
     def _link(self, sender: Groups, receiver: Groups, replica: int) -> int:
@@ -582,6 +646,19 @@ class Evaluator:
             )
             for state in states
             for kind, part in _ZERO_CALLS[zero]
+        )
+
+    def _gather_ticks(self, held: _Held, zero: int, sharing: _Sharing) -> int:
+        """Of these, what the forward pass needs: ZeRO 3 gathers the weights once for each pass."""
+        if zero < 3:
+            return 0
+        return sum(
+            self._worst_call("all_gather", state.weights, shapes)
+            for states, shapes in (
+                (held.dense, sharing.dense_shapes),
+                (held.expert, sharing.expert_shapes),
+            )
+            for state in states
         )
 
     def _sync_ticks(
