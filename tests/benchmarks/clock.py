@@ -26,8 +26,8 @@ REAL = (
 def main() -> None:
     print("# The clock\n")
     print(
-        "T = (m + s - 1) tau + sigma and the sum formula (m - 1) tau + sum of loads + sigma against\n"
-        "the simulated 1F1B schedule of the optimal plan (`nest-opt simulate`), in exact ticks.\n"
+        "T = (m + s - 1) tau + sigma and the sum formula (m - 1) tau + sum of loads + sigma\n"
+        "against the simulated 1F1B schedule of the optimal plan (`nest-opt simulate`), in ticks.\n"
         "Made by `python tests/benchmarks/clock.py`.\n"
     )
     rows = []
@@ -56,16 +56,16 @@ def main() -> None:
     above = sum(w.error > 0.05 for w in waiting)
     print(
         f"\nOf the {above} plans where T is more than 5 % above, {unequal} have stages of unequal\n"
-        "load: T pays the bottleneck in every slot, also while the pipeline fills and drains, when\n"
-        "the clock pays each stage its own load; the fewer microbatches, the more that is. The sum\n"
-        "formula does count each stage once, and errs where part of that, such as a transfer into a\n"
-        "stage that is waited for anyway, hides behind the bottleneck."
+        "load: T pays the bottleneck in every slot, also while the pipeline fills and drains,\n"
+        "when the clock pays each stage its own load; the fewer microbatches, the more that is.\n"
+        "The sum formula does count each stage once, and errs where part of that, such as a\n"
+        "transfer into a stage that is waited for anyway, hides behind the bottleneck."
     )
     faster = sum(o.makespan_ticks < w.makespan_ticks for _, w, o in rows)
     slower = sum(o.makespan_ticks > w.makespan_ticks for _, w, o in rows)
     print(
-        f"\nWith transfers besides computation (ports shared), the clock is faster in {faster} plans\n"
-        f"and slower in {slower}.\n"
+        f"\nWith transfers besides computation (ports shared), the clock is faster in {faster}\n"
+        f"plans and slower in {slower}.\n"
     )
     print("| problem | clock, s | T | sum formula | overlapping, s |\n|---|---|---|---|---|")
     for name in REAL:
