@@ -22,8 +22,12 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from formulations import assignment, runs
+from formulations import arcs, assignment, runs
 
-FORMULATIONS: dict[str, ModuleType] = {"assignment": assignment, "runs": runs}
+FORMULATIONS: dict[str, ModuleType] = {
+    "arcs": arcs,
+    "assignment": assignment,
+    "runs": runs,
+}
 
-__all__ = ["FORMULATIONS", "assignment", "runs"]
+__all__ = ["FORMULATIONS", "arcs", "assignment", "runs"]

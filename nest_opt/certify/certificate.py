@@ -25,7 +25,7 @@ FORMAT = "nest-opt/certificate/2"
 Verdict = Literal["certified", "refuted", "disputed", "open", "fault"]
 Method = Literal["bounded", "refuted", "solved", "open"]
 #: The first two are integer programs, ``boundaries`` is the model of CP-SAT.
-Formulation = Literal["runs", "assignment", "boundaries"]
+Formulation = Literal["runs", "assignment", "arcs", "boundaries"]
 QuestionKind = Literal["decision", "minimum", "fixed_plan"]
 
 #: The release of HiGHS whose answers count: it passed the canaries, others did not.
@@ -132,7 +132,7 @@ def confirmed(
     answers: Sequence[Answer], question: QuestionKind, limit: int | None, status: str
 ) -> tuple[Answer, Answer] | None:
     """Two answers of that status which together count, from one formulation; None without them."""
-    for formulation in ("runs", "assignment"):
+    for formulation in ("runs", "assignment", "arcs"):
         asked = {
             answer.option_set: answer
             for answer in answers

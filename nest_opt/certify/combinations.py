@@ -129,7 +129,7 @@ def combination(seed: int, number: int) -> tuple[dict[str, Any], str]:
 def engines() -> tuple[Formulation, ...]:
     """The models that are asked besides enumeration and the DP."""
     cp_sat: tuple[Formulation, ...] = ("boundaries",) if find_spec("ortools") else ()
-    return ("runs", "assignment", *cp_sat)
+    return ("runs", "assignment", "arcs", *cp_sat)
 
 
 def complaints(data: dict[str, Any], cells: int) -> Iterator[str]:

@@ -44,6 +44,11 @@ _PREPARED = ("numpy", "pydantic", "highspy", "pyomo.environ", "pyomo.contrib.sol
 _PATIENCE = 6.0
 
 
+def is_hunted(mutant: Mutant) -> bool:
+    """Whether fuzzing compares the engine that a mutant breaks; arcs are left to the suite."""
+    return mutant.engine in ENGINES and "arcs" not in mutant.formulations
+
+
 @dataclass(frozen=True)
 class Hunted:
     """What became of a mutant: on which problem it was found, and what shrinking left of that."""
@@ -118,7 +123,7 @@ class HuntReport:
             for h in self.hunted
         ]
         headers = ("mutant", "found, s", "shrunk, s", "bytes", "problem drawn for", "complaint")
-        count, listed = len(self.escaped), sum(m.engine in ENGINES for m in MUTANTS)
+        count, listed = len(self.escaped), sum(map(is_hunted, MUTANTS))
         table = tabulate(
             rows,
             headers=headers,
@@ -146,7 +151,7 @@ def hunt_mutants(
     ``keep`` is called with each of them as it ends.
     """
     started = time.monotonic()
-    chosen = [mutant for mutant in only if mutant.engine in ENGINES]
+    chosen = [mutant for mutant in only if is_hunted(mutant)]
     hunted: dict[int, Hunted] = {}
     for done, (index, found) in enumerate(_hunted_apart(chosen, jobs, seconds, seed), 1):
         hunted[index] = Hunted(chosen[index], **found)
@@ -282,7 +287,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     from nest_opt.files import read_json, write_json, write_text
 
-    listed = [m for m in MUTANTS if m.engine in ENGINES]
+    listed = [m for m in MUTANTS if is_hunted(m)]
     known = {mutant.name for mutant in listed}
     results: dict[str, Any] = {}
     if options.results and options.results.exists():

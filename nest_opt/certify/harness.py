@@ -64,8 +64,10 @@ from nest_opt.certify.questions import (
     Reply,
     ask,
     asked_besides,
+    asked_first,
     bare,
     claimed,
+    has_few_arcs,
     is_small,
 )
 from nest_opt.certify.verify import plan_complaints
@@ -102,6 +104,7 @@ _NAMED = 5
 
 _WORST_FIRST: tuple[Verdict, ...] = ("disputed", "fault", "open")
 _SECOND_THOUGHTS: tuple[QuestionKind, ...] = ("decision", "minimum")
+_FIRST_ASKED: tuple[Formulation, ...] = ("runs", "arcs")
 _TOO_LARGE = "exception: OverflowGuardError"
 
 
@@ -426,7 +429,9 @@ class _Certification:
         cell = self.cell_of[label]
         names: list[Formulation] = ["runs"]
         if is_small(self.compiled, cell):
-            names.append("assignment")
+            names += ["assignment", "arcs"]
+        elif asked_first(self.compiled, cell) == "arcs":
+            names.append("arcs")
         questions = [Question(cell, name, "fixed_plan", self._best, FIRST, plan) for name in names]
         admitted = 0
         for question, reply in self._ask(questions, "checking that the models admit the plan"):
@@ -454,12 +459,21 @@ class _Certification:
             (cell for cell in self.cells if cell.label not in self.closures),
             key=lambda cell: (cell.stages, cell.replicas),
         )
-        self._round(left, "runs", "decision")
+        self._ask_first(left)
         self._cross_check()
-        # What is not settled is asked in the other formulation, where that is cheap enough.
+        # What is not settled is asked in other formulations, where that is cheap enough.
         for kind in _SECOND_THOUGHTS:
             unsettled = [c for c in self.cells if self._is_unsettled(c)]
-            self._round(unsettled, "assignment", kind)
+            self._round([c for c in unsettled if has_few_arcs(self.compiled, c)], "arcs", kind)
+            unsettled = [c for c in unsettled if self._is_unsettled(c)]
+            small = [c for c in unsettled if is_small(self.compiled, c)]
+            self._round(small, "assignment", kind)
+
+    def _ask_first(self, cells: Sequence[Cell], seconds: float | None = None) -> None:
+        """Put each cell to the formulation that is likely to be the fastest."""
+        for formulation in _FIRST_ASKED:
+            chosen = [c for c in cells if asked_first(self.compiled, c) == formulation]
+            self._round(chosen, formulation, "decision", seconds)
 
     def _cross_check(self) -> None:
         """Let the engine contradict the bounds where they are most likely to be wrong.
@@ -475,7 +489,7 @@ class _Certification:
         most = self.options.cross_checks
         chosen = others[:most] + excluded[:most]
         before = {cell.label: self.closures[cell.label] for cell in chosen}
-        self._round(chosen, "runs", "decision", min(_CROSS_CHECK_LIMIT, self.options.solve_limit))
+        self._ask_first(chosen, min(_CROSS_CHECK_LIMIT, self.options.solve_limit))
         for label, closure in before.items():
             after = self.closures[label]
             if after.method == "open" and classify(after)[0] != "disputed":
@@ -486,8 +500,7 @@ class _Certification:
         return closure.method if closure else None
 
     def _is_unsettled(self, cell: Cell) -> bool:
-        unsettled = self._method(cell) in (None, "open")
-        return unsettled and is_small(self.compiled, cell)
+        return self._method(cell) in (None, "open")
 
     # --- asking -----------------------------------------------------------------------------------
 
@@ -522,6 +535,13 @@ class _Certification:
 
         Ends the certification at the first plan that is really better.
         """
+        cells = [
+            cell
+            for cell in cells
+            if not any(
+                (a.formulation, a.question) == (formulation, kind) for a in self.answers[cell.label]
+            )
+        ]
         limit = None if self._best is None or kind == "minimum" else self._best - 1
         what = f"{'refuting' if kind == 'decision' else 'solving'} with {formulation}"
         presolve_broke = set()

@@ -20,7 +20,7 @@ from typing import Literal
 from nest_opt.certify.cp_sat_mutants import CP_SAT
 
 Engine = Literal["dp", "milp", "evaluator", "cp-sat"]
-Formulation = Literal["runs", "assignment", "boundaries"]
+Formulation = Literal["runs", "assignment", "arcs", "boundaries"]
 
 #: (text that stands once in the module, text to put there)
 Edit = tuple[str, str]
@@ -1651,6 +1651,7 @@ _NO_STRENGTHENING: dict[str, tuple[Edit, ...]] = {
         ("    _strengthen(model, costs, costs.load_ceiling, most_sync)\n", ""),
     ),
     "runs": (),
+    "arcs": (),
 }
 
 
@@ -2189,6 +2190,123 @@ _EVALUATOR: tuple[_Row, ...] = (
     ),
 )
 
+# --- MILP: arcs -----------------------------------------------------------------------------------
+
+_P: Formulation = "arcs"
+_ARC_ROW = (
+    "return linear(model, used + [(-bounds, variable) for bounds, variable in bound]) <= 0\n\n"
+)
+_ARC_ONE = _ARC_ROW.replace("<= 0", "<= 1")
+
+
+def _arc_cost(name: str, term: str, old: str, new: str) -> Mutant:
+    return Mutant(
+        f"arcs: {name}", term, "milp", "formulations.arcs", ((old, new),), formulations=(_P,)
+    )
+
+
+_ARCS: tuple[Mutant, ...] = (
+    _dropped(_P, "C1_source", ("    _source(model, costs)\n", "")),
+    _family(
+        _P, "C1_source", "weakened", ("linear(model, arcs) == 1)", "linear(model, arcs) <= 1)")
+    ),
+    _family(
+        _P, "C1_source", "off by one", ("linear(model, arcs) == 1)", "linear(model, arcs) == 2)")
+    ),
+    _dropped(_P, "C2_flow", ("    _flow(model, costs)\n", "")),
+    _family(
+        _P, "C2_flow", "weakened", ("linear(m, ends[k, j]) == 0)", "linear(m, ends[k, j]) <= 0)")
+    ),
+    _family(
+        _P,
+        "C2_flow",
+        "off by one",
+        ("ends.setdefault((i, j - 1)", "ends.setdefault((i + 1, j - 1)"),
+    ),
+    _dropped(
+        _P,
+        "C3_pair",
+        (
+            "    model.C3_pair = Constraint(expr=linear(model, [(1, p) for p in model.pair.values()]) == 1)\n",
+            "",
+        ),
+    ),
+    _family(
+        _P,
+        "C3_pair",
+        "weakened",
+        ("in model.pair.values()]) == 1)", "in model.pair.values()]) <= 2)"),
+    ),
+    _family(
+        _P,
+        "C3_pair",
+        "off by one",
+        ("in model.pair.values()]) == 1)", "in model.pair.values()]) == 0)"),
+    ),
+    _dropped(_P, "C4_load", ("    _load(model, costs, arcs, load_bound)\n", "")),
+    _family(
+        _P,
+        "C4_load",
+        "weakened",
+        (
+            "    model.C4_load = Constraint(range(costs.stages)",
+            "    model.C4_load = Constraint(range(costs.stages - 1)",
+        ),
+    ),
+    _family(_P, "C4_load", "off by one", (f"{_ARC_ROW}    model.C4", f"{_ARC_ONE}    model.C4")),
+    _dropped(_P, "C5_sync", ("    _sync(model, costs, arcs, sync_bound)\n", "")),
+    _family(
+        _P,
+        "C5_sync",
+        "weakened",
+        ("Constraint(costs.synchronised, rule", "Constraint(costs.synchronised[1:], rule"),
+    ),
+    _family(_P, "C5_sync", "off by one", (f"{_ARC_ROW}    model.C5", f"{_ARC_ONE}    model.C5")),
+    _arc_cost(
+        "no forward transfer",
+        "transfer in",
+        "work[k] - work[i] + row.receive[i] +",
+        "work[k] - work[i] +",
+    ),
+    _arc_cost(
+        "no backward transfer", "transfer back", "(row.send[k] if k < self.layers else 0)", "0"
+    ),
+    _arc_cost(
+        "first way for all",
+        "worst replica",
+        "for row, work in self.loads\n",
+        "for row, work in self.loads[:1]\n",
+    ),
+    _arc_cost(
+        "first groups for all",
+        "worst groups",
+        "for n, (row, _) in enumerate(self.syncs))",
+        "for n, (row, _) in enumerate(self.syncs[:1]))",
+    ),
+    _arc_cost(
+        "no tied ring", "tied ring", "self.sync(row, n, i, k) + row.tied", "self.sync(row, n, i, k)"
+    ),
+    _arc_cost("no dense latency", "latency once", "ticks += row.dense_latency[self.zero]", "pass"),
+    _arc_cost(
+        "no expert latency", "latency once", "ticks += row.expert_latency[self.zero]", "pass"
+    ),
+    _arc_cost(
+        "no working memory", "memory: working", "            + max(self.memory.working[i:k])\n", ""
+    ),
+    _arc_cost(
+        "nothing gathered", "memory: gathered", "            + max(self.memory.gathered[i:k])\n", ""
+    ),
+    _arc_cost("no kept inputs", "memory: stage", "            + self.memory.entry[i]\n", ""),
+    _arc_cost("memory does not matter", "memory", " and arc.memory <= costs.memory", ""),
+    _arc_cost(
+        "a quantum too much",
+        "memory",
+        " and arc.memory <= costs.memory",
+        " and arc.memory <= costs.memory + 1",
+    ),
+    _arc_cost("every stage pays", "first_stage", "sync if self.pays_sync else 0", "sync"),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *_of("dp", "dp", "nest_opt.dp.tables", _DP_TABLES),
     *_of("dp", "dp", "nest_opt.dp.recurrence", _DP_RECURRENCE),
@@ -2200,6 +2318,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *_of("milp", "milp", "formulations.costs", _MILP_COSTS),
     *_ASSIGNMENT,
     *_RUNS,
+    *_ARCS,
     *_of("evaluator", "evaluator", "nest_opt.evaluate", _EVALUATOR),
     *_of("cp-sat", "cp-sat", "nest_opt.certify.cp_sat", CP_SAT),
 )

@@ -60,7 +60,7 @@ from nest_opt.solve import Progress, Solution, solve
 #: Wall clock of one solve, seconds. None of the shipped problems comes near it.
 SOLVE_LIMIT = 300.0
 
-_FORMULATIONS: tuple[Formulation, ...] = ("runs", "assignment")
+_FORMULATIONS: tuple[Formulation, ...] = ("runs", "assignment", "arcs")
 
 
 # --- suites ---------------------------------------------------------------------------------------

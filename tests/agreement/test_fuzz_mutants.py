@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nest_opt.certify.fuzz_mutants import ENGINES, hunt_mutants
+from nest_opt.certify.fuzz_mutants import hunt_mutants, is_hunted
 from nest_opt.certify.mutant_list import MUTANTS, Mutant
 from nest_opt.cli import main
 
-HUNTED = [mutant for mutant in MUTANTS if mutant.engine in ENGINES]
+HUNTED = [mutant for mutant in MUTANTS if is_hunted(mutant)]
 
 TABLE = Path(__file__).with_name("FUZZ.md")
 

@@ -85,7 +85,7 @@ def test_worked_examples(name: str, use_bounds: bool) -> None:
     assert closed(certificate) == certificate.cells.total == 16
     assert (certificate.cells.bounded > 0) == use_bounds
     assert certificate.enumeration.agreed and certificate.enumeration.plans == 456
-    assert {a.formulation for a in certificate.completeness} == {"runs", "assignment"}
+    assert {a.formulation for a in certificate.completeness} == {"runs", "assignment", "arcs"}
 
 
 @pytest.mark.parametrize("use_bounds", [True, False])
