@@ -1,4 +1,4 @@
-"""How tight the linear relaxations are: their bound over the optimum of each cell of a suite sample.
+"""How tight the linear relaxations are: their bound over the optimum of each cell of a suite.
 
 python tests/benchmarks/relaxations.py > tests/benchmarks/RELAXATIONS.md
 """
@@ -38,17 +38,19 @@ def main() -> None:
                     found.append(bound * unit / optimum)
     print("# Linear relaxations\n")
     print(
-        f"Bound of the relaxed minimum model over the optimum, in the cells with a plan of {PROBLEMS}\n"
-        "problems of the suite `small`. Made by `python tests/benchmarks/relaxations.py`.\n"
+        "Bound of the relaxed minimum model over the optimum, in the cells with a plan of\n"
+        f"{PROBLEMS} problems of the suite `small`. Made by\n"
+        "`python tests/benchmarks/relaxations.py`.\n"
     )
     print("| formulation | cells | mean | least | without gap |\n|---|---|---|---|---|")
     for name, found in ratios.items():
         tight = sum(ratio > 1 - 1e-6 for ratio in found) / len(found)
         print(f"| {name} | {len(found)} | {mean(found):.3f} | {min(found):.3f} | {tight:.0%} |")
     print(
-        "\nOn a model of 66 alternating layers (`llama2-7b@h100-64`, granularity half), the decision\n"
-        "model for T* - 1 was refuted by arcs in 0.05, 0.9 and 1.7 s for 2, 4 and 8 stages; by runs in\n"
-        "3.9 and 52 s and not within 60 s; by assignment in 2.8 s and twice not within 60 s."
+        "\nOn a model of 66 alternating layers (`llama2-7b@h100-64`, granularity half), the\n"
+        "decision model for T* - 1 was refuted by arcs in 0.05, 0.9 and 1.7 s for 2, 4 and 8\n"
+        "stages; by runs in 3.9 and 52 s and not within 60 s; by assignment in 2.8 s and twice not\n"
+        "within 60 s."
     )
 
 
