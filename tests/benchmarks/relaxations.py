@@ -49,8 +49,8 @@ def main() -> None:
     print(
         "\nOn a model of 66 alternating layers (`llama2-7b@h100-64`, granularity half), the\n"
         "decision model for T* - 1 was refuted by arcs in 0.05, 0.9 and 1.7 s for 2, 4 and 8\n"
-        "stages; by runs in 3.9 and 52 s and not within 60 s; by assignment in 2.8 s and twice not\n"
-        "within 60 s."
+        "stages; by runs in 3.9 and 52 s and not in 60 s; by assignment in 2.8 s and twice not in\n"
+        "60 s."
     )
 
 
