@@ -6,7 +6,7 @@ alone: one that all constraints together change, one in six that they leave with
 
 - enumeration through ``check`` is compared with the DP, with bounds and without: T, reference plan;
 - what ``check`` says of whole cells is tried on every plan of the cell;
-- both formulations, and CP-SAT where it is installed, are asked for the optimum of the cells that
+- all formulations, and CP-SAT where it is installed, are asked for the optimum of the cells that
   are best by the DP, whether anything is better, and about the reference plan.
 
 A disagreement is shrunk. Problem n of a seed depends on (seed, n) alone.

@@ -26,20 +26,25 @@ from nest_opt.files import read_json, write_text
 
 FORMAT = "nest-opt/manifest/1"
 PATH = Path(__file__).with_name("manifest.json")
+_PACKAGE = Path(__file__).parents[1]
 #: The code that decides optimality, relative to the package.
 DECIDING = (
     "bounds.py",
     "cells.py",
     "collectives.py",
     "compile.py",
+    *sorted(f"constraints/{path.name}" for path in (_PACKAGE / "constraints").glob("*.py")),
+    "dp/constrained.py",
     "dp/frontier.py",
     "dp/recurrence.py",
+    "dp/stages.py",
     "dp/tables.py",
     "estimate/table.py",
     "geometry.py",
     "network.py",
     "plan.py",
     "problem.py",
+    "record.py",
     "solve.py",
 )
 SUITES = ("small",)
@@ -87,11 +92,10 @@ class Standing:
 
 def digests() -> dict[str, str]:
     """SHA-256 of each deciding file, line ends made alike; "" for one that is missing."""
-    package = Path(__file__).resolve().parents[1]
     found = {}
     for name in DECIDING:
         try:
-            text = (package / name).read_bytes().replace(b"\r\n", b"\n")
+            text = (_PACKAGE / name).read_bytes().replace(b"\r\n", b"\n")
         except OSError:
             found[name] = ""
         else:

@@ -3,7 +3,7 @@
 A mutant replaces pieces of the source of one module; each piece stands there exactly once. There is
 at least one for every term of section 4 of the placement model on each side, for the order of plans
 (section 5), for the list of cells and the closed-form bounds, and three kinds for every constraint
-family of both formulations: dropped, weakened, off by one. A strengthening row only repeats what
+family of all formulations: dropped, weakened, off by one. A strengthening row only repeats what
 families say together, so it goes with the family that it repeats.
 
 No mutant is listed that computes the same as the original.

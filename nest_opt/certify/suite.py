@@ -5,12 +5,12 @@ For each problem, with T* the batch time and the reference plan that the suite e
 - the DP finds T* and the reference plan, with closed-form bounds and without, and the evaluator
   prices that plan at T* and finds it feasible;
 - enumeration finds the same plan, where there are at most ``ENUMERABLE`` plans;
-- in every cell of the search space, both formulations: the minimum model is infeasible exactly
+- in every cell of the search space, all formulations: the minimum model is infeasible exactly
   where the DP finds no plan of that cell, and else returns a plan that the evaluator prices at
   exactly the DP's optimum of the cell;
-- in every cell, both formulations: "a plan with T <= T* - 1 exists" is refuted (for an infeasible
+- in every cell, all formulations: "a plan with T <= T* - 1 exists" is refuted (for an infeasible
   problem: "a plan exists");
-- in the cell of the reference plan, both formulations: with that plan fixed, "a plan with T <= T*
+- in the cell of the reference plan, all formulations: with that plan fixed, "a plan with T <= T*
   exists" is feasible and gives it back at T*;
 - no closed-form bound exceeds the DP's optimum of its cell.
 

@@ -1,6 +1,5 @@
 """Every engine understands constraints alike: DP, enumeration through the evaluator, both MILPs."""
 
-import json
 from random import Random
 from typing import Any
 
@@ -8,13 +7,11 @@ import pytest
 
 from nest_opt.cells import list_cells
 from nest_opt.certify.draw import draw
-from nest_opt.certify.extension import complaints
 from nest_opt.certify.generate import outline
 from nest_opt.certify.suite import (
     Entry,
     bound_complaints,
     cell_optima,
-    load_suite,
     program_complaints,
     solution_complaints,
 )
@@ -123,22 +120,3 @@ def test_cp_sat_agrees(name):
             else:
                 assert answer.status == "infeasible", answer.detail
             assert found == optima[cell.label], f"{cell.label}: {entry.data['search']}"
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("part", range(20))
-def test_five_hundred_combinations_agree_in_every_encoding(part):
-    """25 random pairs and triples: enumeration, DP, all integer programs, CP-SAT."""
-    bases = [e for e in load_suite("small").entries if e.plans <= 800 and e.batch_ticks]
-    names = list(built_in())
-    for number in range(25 * part, 25 * (part + 1)):
-        random = Random(f"combination {number}")
-        base = random.choice(bases)
-        data = json.loads(json.dumps(base.data))
-        data["search"]["constraints"] = [
-            built_in()[name]
-            .sample(base.compiled, random)
-            .model_dump(mode="json", exclude_none=True)
-            for name in random.sample(names, random.choice((2, 3)))
-        ]
-        assert not list(complaints(data)), f"{number}: {base.name} {data['search']['constraints']}"

@@ -218,15 +218,76 @@ def test_a_cell_of_another_problem_is_refused(worked: Callable[[int], Compiled])
 
 # --- mutants --------------------------------------------------------------------------------------
 
-#: Problems that are asked, in this order.
-SEEDS = range(60)
-
 Change = Callable[[ConcreteModel, str], None]
 
 
+def spread_out(latency: float, slow: int) -> dict[str, Any]:
+    """Two nodes of four, four replicas of two stages: near transfers, or near synchronisation.
+
+    What a stage pays for its synchronisation depends on how its devices spread over the nodes.
+    """
+    data = small_problem(0)
+    data["name"] = f"spread-{latency}-{slow}"
+    data["model"] = {
+        "kind": "layers",
+        "name": "spread",
+        "layers": [
+            {
+                "name": f"layer.{i}",
+                "costs": [
+                    {
+                        "template": {},
+                        "forward_seconds": 0.002,
+                        "backward_seconds": 0.002,
+                        "weight_bytes": 60,
+                        "output_bytes": 12,
+                    }
+                ],
+            }
+            for i in range(2)
+        ],
+    }
+    data["cluster"] = {
+        "name": "spread",
+        "device": {"name": "spread", "memory_bytes": 5000},
+        "devices": 8,
+        "levels": [
+            {"size": 4, "bandwidth_bytes_per_second": 4000, "latency_seconds": 0.0},
+            {"size": 2, "bandwidth_bytes_per_second": slow, "latency_seconds": latency},
+        ],
+    }
+    data["training"] |= {"global_batch": 8, "all_reduce": "hierarchical", "cost_model": {}}
+    data["search"] |= {"data_parallel": [4], "stages": [2], "recomputation": ["none"], "zero": [0]}
+    return data
+
+
+def tight(seed: int) -> dict[str, Any] | None:
+    """A problem whose best placement has just not enough memory."""
+    data = small_problem(seed)
+    compiled = compile_problem(load_problem(data))
+    evaluator = Evaluator(compiled)
+    needs = [
+        (e.batch_ticks, max(stage.memory_bytes for stage in e.stages))
+        for e in map(evaluator.evaluate, every_placement(compiled))
+        if e.feasible and e.batch_ticks is not None
+    ]
+    if not needs:
+        return None
+    data["cluster"]["device"]["memory_bytes"] = max(min(needs)[1] - 1, 1)
+    return data
+
+
 @cache
-def expected_of(seed: int) -> tuple[Compiled, int | None]:
-    compiled = compile_problem(load_problem(small_problem(seed)))
+def asked() -> tuple[dict[str, Any], ...]:
+    """The problems that the mutants are tried on, in this order."""
+    spread = [spread_out(latency, slow) for latency in (0.0, 0.004) for slow in (1000, 250)]
+    bound = [data for seed in range(24) if (data := tight(seed)) is not None]
+    return (*spread, *bound, *map(small_problem, range(30)))
+
+
+@cache
+def expected_of(number: int) -> tuple[Compiled, int | None]:
+    compiled = compile_problem(load_problem(asked()[number]))
     return compiled, exhaustive(compiled)
 
 
@@ -281,8 +342,10 @@ def mutated_minimum(
 @pytest.mark.parametrize("change", [dropped, weakened], ids=lambda change: change.__name__)
 @pytest.mark.parametrize("family", [f for f in free.FAMILIES if f != "C5_pair"])
 def test_a_broken_family_is_noticed(family: str, change: Change, solve: Callable[..., Any]) -> None:
-    for seed in SEEDS:
-        compiled, expected = expected_of(seed)
+    if (family, change) == ("C16_shape", weakened):
+        pytest.skip("a stage without a shape has nothing to pay by (C21)")
+    for number in range(len(asked())):
+        compiled, expected = expected_of(number)
         if mutated_minimum(compiled, family, change, solve) != expected:
             return
     raise AssertionError(f"{family} {change.__name__}: nobody notices")
