@@ -133,8 +133,7 @@ def certify_constraint(
 ) -> ConstraintCertificate:
     """Compare the faces of a registered constraint on up to ``problems`` problems.
 
-    ``seconds`` is for everything but shrinking. Raises :class:`NestOptError` where there is nothing
-    to compare, because ``sample`` cannot be used.
+    ``seconds`` is for everything but shrinking.
     """
     return _Certification(cls, problems, seconds, seed, jobs, progress).run()
 
@@ -175,6 +174,8 @@ class _Certification:
         """Compare on every problem; false if something disagreed or broke."""
         chosen = self._choose()
         report = self.report
+        if report.verdict == "fault":
+            return False
         # Time is kept for the mutants, without which agreement proves little.
         until = self.started + _COMPARING * (self.until - self.started)
         for start in range(0, len(chosen), 2 * self.jobs):
@@ -226,10 +227,9 @@ class _Certification:
         found: dict[int, tuple[dict[str, Any], str]] = {}
         for outcome in run_all(tasks, jobs=self.jobs, seconds=None):
             if outcome.value is None:
-                raise NestOptError(
-                    f"{self.cls.name()}: parameters cannot be drawn: {outcome.message}; see "
-                    "sample() in nest_opt/constraints/base.py"
-                )
+                self.report.verdict = "fault"
+                self.report.reasons = [f"drawing parameters and solving: {outcome.message}"]
+                return []
             found |= {n: (data, kind) for n, data, kind in outcome.value["drawn"]}
         chosen: list[int] = []
         most = {"binding": self.wanted * 3 // 5, "impossible": self.wanted // 5}
@@ -238,6 +238,8 @@ class _Certification:
                 (n for n in found if found[n][1] == kind), key=lambda n: bases[n].plans
             )
             chosen += of_kind[: most.get(kind, self.wanted - len(chosen))]
+        if len(chosen) < self.wanted and time.monotonic() > until:
+            self.report.reasons.append("time ran out while problems were chosen")
         # Those that bind first: they are the most likely to show an error, and mutants need them.
         return [(found[n][0], bases[n]) for n in chosen]
 
